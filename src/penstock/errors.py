@@ -1,0 +1,168 @@
+"""Every error that Penstock raises, as one tree.
+
+Each has a code (its page is `docs/errors/CODE.md`, printed by `penstock explain CODE`), its facts as
+fields, and, where one is known, a hint that says what to do. Failures inside a run are data, not
+exceptions: see `model/failure.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PenstockError(Exception):
+    """Anything that Penstock itself says went wrong."""
+
+    code = "error"
+    hint: str | None = None
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if hint is not None:
+            self.hint = hint
+
+
+class Rejected(PenstockError):
+    """A command refused by the rules; nothing was recorded."""
+
+    def __init__(self, code: str, message: str, *, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.facts = facts
+
+
+class Busy(PenstockError):
+    """A limit is reached and the engine says so instead of dropping anything; try again later."""
+
+    code = "busy"
+
+
+class RevisionConflict(PenstockError):
+    """Another writer appended first; load the run again and decide anew."""
+
+    code = "revision-conflict"
+
+    def __init__(self, run_id: str, *, expected: int, actual: int | None = None) -> None:
+        at = "another revision" if actual is None else f"revision {actual}"
+        super().__init__(f"run {run_id} is at {at}, not {expected}")
+        self.run_id, self.expected, self.actual = run_id, expected, actual
+
+
+class Fenced(PenstockError):
+    """A newer owner exists; whatever this one still wants to write is refused."""
+
+    code = "fenced"
+
+    def __init__(self, *, token: int, newest: int) -> None:
+        super().__init__(f"owner token {token} is older than {newest}; another process took over")
+        self.token, self.newest = token, newest
+
+
+class StoreError(PenstockError):
+    """The store could not do what was asked."""
+
+    code = "store-failed"
+
+
+class StoreLocked(StoreError):
+    """Another process kept the database locked for longer than we wait."""
+
+    code = "store-locked"
+
+
+class StoreFull(StoreError):
+    """The disk is full: nothing was written, nothing was lost; free some space and go on."""
+
+    code = "store-full"
+
+
+class StoreCorrupt(StoreError):
+    """What is stored does not fit together: a broken chain, a damaged file, a missing event."""
+
+    code = "store-corrupt"
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer Penstock; this one refuses to touch it."""
+
+    code = "store-too-new"
+
+
+class NotFound(PenstockError):
+    """No run, definition or task of that name."""
+
+    code = "not-found"
+
+
+class NotOwner(PenstockError):
+    """This process does not own the database's runs; the message says who does."""
+
+    code = "not-owner"
+
+
+class DefinitionInvalid(PenstockError):
+    """A definition was refused; `findings` says where and why."""
+
+    code = "definition-invalid"
+
+    def __init__(self, message: str, findings: list[Any], *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.findings = findings
+
+
+class ExpressionError(PenstockError):
+    """An expression is not well-formed or does not type-check; `position` counts from 0."""
+
+    code = "expression-invalid"
+
+    def __init__(
+        self, message: str, *, text: str = "", position: int = 0, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.text, self.position = text, position
+
+
+class EvaluationError(PenstockError):
+    """An expression failed while it was evaluated; `code` says how."""
+
+    code = "expression-failed"
+
+
+class CostExceeded(EvaluationError):
+    """An expression needed more steps than its cost limit allows."""
+
+    code = "expression-cost"
+
+
+class PayloadInvalid(PenstockError):
+    """A value that cannot be kept as JSON."""
+
+    code = "payload-invalid"
+
+
+class PayloadTooLarge(PenstockError):
+    """A value larger than the limit."""
+
+    code = "payload-too-large"
+
+
+class Fail(PenstockError):
+    """Raised by an activity or a workflow: fails for good, without another attempt."""
+
+    code = "failed"
+
+    def __init__(self, message: str = "", *, code: str = "failed", details: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.details = code, details
+
+
+class RunFailed(PenstockError):
+    """`result()` of a run that did not complete: carries its status and its failure."""
+
+    code = "run-failed"
+
+    def __init__(self, run_id: str, status: str, failure: Any) -> None:
+        reason = getattr(failure, "message", None) or str(failure or "")
+        super().__init__(f"run {run_id} ended {status}: {reason}" if reason else f"run {run_id} ended {status}")
+        self.run_id, self.status, self.failure = run_id, status, failure
