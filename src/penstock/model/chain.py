@@ -1,0 +1,18 @@
+"""The hash chain of a history (SPEC 6.3): `h = SHA-256(previous, header, digest of payload)`.
+
+Over stored bytes, so that a payload can be erased later (its digest is kept) and the chain still checks.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+
+def link(previous: bytes, prefix: bytes, seq: int, payload: bytes) -> bytes:
+    """The hash of one event, given the hash of the event before it (b"" before the first)."""
+    return sha256(b"%b%b%d\n%b" % (previous, prefix, seq, sha256(payload).digest())).digest()
+
+
+def prefix(run_id: str, generation: int) -> bytes:
+    """The part of the header that all events of one generation share."""
+    return b"%b\n%d\n" % (run_id.encode(), generation)

@@ -1,0 +1,1 @@
+"""What Penstock asks of the world, as Protocols; made real in `adapters/`."""

@@ -1,0 +1,243 @@
+"""Store: keeps events, snapshots and the runs' rows; definitions; who owns the database.
+
+A store knows bytes, not meanings: payloads and snapshots are encoded by `model/codec.py` before they
+come here. `testing/conformance/store.py` is the judge of every implementation.
+
+Histories are hash-chained (SPEC 6.3): the engine hands over payloads and the store keeps with each event
+`hash = chain(previous hash, header(run id, generation, seq), payload)` as `model/codec.py` defines it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+RunKey = int
+"""The store's own integer for one generation of a run; never shown to users."""
+Position = int
+"""An event's place in the whole store; positions rise in commit order."""
+
+
+class Row(Struct):
+    """The run's own row; written in the same transaction as its events (SPEC 4.1).
+
+    `attributes` and `metadata` are JSON text. Times are seconds since 1970 as float.
+    """
+
+    id: str
+    generation: int
+    definition: str
+    version: str
+    status: str
+    revision: int
+    created_at: float
+    updated_at: float
+    priority: int = 1
+    """0 high, 1 normal, 2 low."""
+    paused: bool = False
+    open: bool = True
+    """False once the generation is terminal."""
+    next_due: float | None = None
+    """When the run must be woken though nothing else happens: the earliest of its timers and expiries."""
+    deadline: float | None = None
+    ended_at: float | None = None
+    created_by: str | None = None
+    parent: str | None = None
+    """`id` of the parent run, a newline, and the key of its task."""
+    attributes: bytes = b"{}"
+    hash: bytes = b""
+    """The chain's head: the hash of the newest event. Filled in by the store."""
+    key: RunKey = 0
+    """Given by the store with the first append."""
+    position: Position = 0
+    """Of the newest event. Filled in by the store."""
+
+
+class Append(Struct):
+    """Events of one run, whole or refused.
+
+    `row.key` is 0 for a new generation (then `expected` is 0 and the row is inserted; a taken
+    `(id, generation)` is a conflict). `row` is the row as it shall be afterwards. `previous` is the chain's head
+    before these events (b"" for the first).
+    """
+
+    row: Row
+    expected: int
+    payloads: list[bytes]
+    previous: bytes = b""
+    token: int | None = None
+    """The owner's fencing token; None for a command's own events by a process that is not the owner."""
+
+
+class Appended(Struct, frozen=True):
+    """An append that is on disk."""
+
+    key: RunKey
+    position: Position
+    """Of its last event."""
+    hash: bytes
+    """The chain's new head."""
+
+
+class Stored(Struct, frozen=True):
+    """One event as read back."""
+
+    position: Position
+    key: RunKey
+    seq: int
+    payload: bytes
+    hash: bytes
+
+
+class Snapshot(Struct, frozen=True):
+    revision: int
+    state: bytes
+    hash: bytes
+    """The chain's head at that revision."""
+
+
+class DefinitionRow(Struct, frozen=True):
+    id: str
+    version: str
+    number: int
+    """Counts the versions of an id from 1; the newest has the highest."""
+    document: bytes
+    """The expanded definition, deterministic JSON."""
+    digest: bytes
+    created_at: float
+    created_by: str | None = None
+
+
+class Query(Struct, frozen=True):
+    """Which runs to list: all given fields must hold. Newest first, paged by key (`after`)."""
+
+    status: str | None = None
+    """A run status, or PAUSED, OPEN, CLOSED."""
+    definition: str | None = None
+    version: str | None = None
+    attributes: Mapping[str, Any] = {}
+    id_prefix: str | None = None
+    parent: str | None = None
+    """The id of the parent run."""
+    created_after: float | None = None
+    created_before: float | None = None
+    after: RunKey | None = None
+    """Continue below this key: the `key` of the last row of the page before."""
+    limit: int = 50
+    newest_generation: bool = False
+
+
+class Owner(Struct, frozen=True):
+    """Who executes this database's runs."""
+
+    node: str
+    token: int
+    address: str
+    """Where a hint reaches it; empty if nowhere."""
+    since: float
+    renewed_at: float
+    pid: int = 0
+
+
+class Store(Protocol):
+    """See the module's docstring. Every method may raise StoreError and its kinds.
+
+    A busy database is tried again from the event loop (busy timeout 0), never waited for inside it; past
+    `busy_seconds_max` StoreLocked is raised.
+    """
+
+    async def open(self) -> None:
+        """Create or migrate the schema; StoreTooNew for a newer one. Calling twice is harmless."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def append(
+        self, appends: Sequence[Append]
+    ) -> list[Appended | Exception]:
+        """One commit for many, on disk on return. One append is whole or refused, and none harms
+        another: refused ones come back as RevisionConflict or Fenced in their place. After a lost answer the store
+        looks for its own append first. Raises StoreError only if nothing at all was written."""
+        ...
+
+    async def find(self, id: str, generation: int | None = None) -> Row | None:
+        """The row of a run; without a generation the newest."""
+        ...
+
+    async def find_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Row]: ...
+
+    async def events(
+        self, key: RunKey, *, after: int = 0, limit: int | None = None
+    ) -> list[Stored]:
+        """The events of one run with seq > after, in order."""
+        ...
+
+    async def events_many(self, keys: Mapping[RunKey, int]) -> dict[RunKey, list[Stored]]:
+        """For each run the events after its given seq; in bulk, for recovery."""
+        ...
+
+    async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
+        """Payloads of some events of one run: outputs that left the memory are read by reference."""
+        ...
+
+    async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
+        """Events of all runs in commit order; asking "after n" never misses one that commits later."""
+        ...
+
+    async def head(self) -> Position: ...
+
+    async def snapshot(self, key: RunKey) -> Snapshot | None: ...
+
+    async def snapshots_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Snapshot]: ...
+
+    async def save_snapshots(self, snapshots: Sequence[tuple[RunKey, Snapshot]]) -> None:
+        """The newest replaces the one before; one commit for all; durable, but nothing depends on it."""
+        ...
+
+    async def open_runs(
+        self, *, after: RunKey = 0, limit: int = 1000
+    ) -> list[Row]:
+        """Rows of runs that are not terminal, by key, for recovery in bulk."""
+        ...
+
+    async def list(self, query: Query) -> list[Row]: ...
+
+    async def count(self, query: Query) -> int: ...
+
+    async def publish(self, definition: DefinitionRow) -> DefinitionRow:
+        """Keep a version. The same content again is a no-op that returns the one kept; the same version
+        with other content is Rejected("version-exists"). An empty version is numbered by the store."""
+        ...
+
+    async def definition(self, id: str, version: str | None = None) -> DefinitionRow | None:
+        """One version, or the newest."""
+        ...
+
+    async def definitions(self) -> list[DefinitionRow]: ...
+
+    async def data_global(self) -> dict[str, bytes]:
+        """Global data of the namespace, JSON by name."""
+        ...
+
+    async def set_global(self, values: Mapping[str, bytes | None]) -> None: ...
+
+    async def claim(self, node: str, address: str) -> Owner | None:
+        """Become the owner with a token higher than all before, or None while another lives (SPEC 4.8).
+        Ends at once with its process."""
+        ...
+
+    async def renew(self, owner: Owner) -> Owner:
+        """Say that the owner lives; Fenced if a newer one exists."""
+        ...
+
+    async def owner(self) -> Owner | None:
+        """Who owned last, by the row; may be dead."""
+        ...
+
+    async def release(self, owner: Owner) -> None: ...
+
+    def stats(self) -> dict[str, int]:
+        """Counts since open: commits, appends, events, syncs, conflicts, busy."""
+        ...
