@@ -1,0 +1,63 @@
+"""Job: one attempt of a task on its way to a worker, and what comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.model.definition import Retry
+from penstock.model.failure import Failure
+
+
+class Job(Struct):
+    """All that a worker needs for one attempt."""
+
+    run_id: str
+    generation: int
+    key: str
+    """The task's key in its run; `undo:KEY` for the compensation of KEY."""
+    attempt: int
+    activity: str
+    arguments: Any
+    """A dict becomes keyword arguments, a list positional ones, anything else the one argument."""
+    idempotency_key: str
+    """The same over all attempts of one task."""
+    start_to_close: float | None = None
+    heartbeat: float | None = None
+    schedule_to_start: float | None = None
+    progress: Any = None
+    """What the last attempt's heartbeat carried."""
+    secrets: tuple[tuple[str, str], ...] = ()
+    """(parameter, NAME): resolved only where the activity runs."""
+    priority: int = 1
+    deadline: float | None = None
+    queue: str = "default"
+    once: bool = False
+    scheduled_at: float = 0.0
+    started_at: float = 0.0
+
+
+class Done(Struct):
+    """The attempt succeeded; `output` is its result as JSON, serialized once."""
+
+    output: bytes
+
+
+class Broken(Struct):
+    """The attempt failed."""
+
+    failure: Failure
+    retry: Retry | None = None
+    """The activity's own policy, used where the task names none."""
+    final: bool = False
+    """The activity said that another attempt is of no use."""
+    died: bool = False
+    """Its own child process died; three in a row are `poison` (SPEC 4.3)."""
+
+
+class Cut(Struct):
+    """The attempt was given up because the engine stops; it is neither done nor failed, and stays owed."""
+
+
+Outcome = Done | Broken | Cut

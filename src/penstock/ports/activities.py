@@ -1,0 +1,49 @@
+"""Activities: who executes attempts in this process; `sdk/worker.py` makes it real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from penstock.model.definition import Retry
+from penstock.model.job import Job, Outcome
+
+
+class Served(Struct, frozen=True):
+    """What the engine must know of an activity."""
+
+    name: str
+    kind: str
+    """`loop`, `thread` or `process`."""
+    retry: Retry | None = None
+    start_to_close: float | None = None
+    heartbeat: float | None = None
+    once: bool = False
+    cpu: bool = False
+
+
+class Activities(Protocol):
+    def get(self, name: str) -> Served | None: ...
+
+    def begin(self, job: Job, report: Callable[[Job, Outcome], None]) -> None:
+        """Call the activity. `report` is called exactly once, in the event loop, never from inside `begin`.
+
+        Whatever the activity does (raises, `SystemExit`, hangs past its timeout, its child process dies, returns
+        what cannot be kept as JSON) comes back as an Outcome."""
+        ...
+
+    def cancel(self, run_id: str, key: str, attempt: int) -> None:
+        """Tell the attempt that it is not wanted any more; it still reports."""
+        ...
+
+    def on_heartbeat(self, listener: Callable[[Job, Any], None]) -> None:
+        """`listener(job, progress)` for each heartbeat."""
+        ...
+
+    async def open(self) -> None: ...
+
+    async def close(self, *, drain_seconds: float) -> None:
+        """Let what runs end for that long, then cut it; every begun job has reported on return."""
+        ...
