@@ -1,0 +1,382 @@
+"""Shorthand into the full document of SPEC 2.1; what is already full stays as it is.
+
+Forgiving: what has the wrong shape is left alone, `schema.py` has said so. Each rewritten path is noted
+with the path that it was written at, so that findings point at what people wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from penstock.dsl.duration import seconds
+from penstock.dsl.finding import Path
+from penstock.dsl.implied import add_ends
+
+Document = dict[str, Any]
+
+ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+TASK_FIELDS = (
+    *("type", "name", "config", "inputs", "outputSchema", "retry", "timeout", "conditions"),
+    *("onComplete", "onError", "compensate", "reads", "writes", "join", "resources"),
+    *("priority", "queue"),
+)
+CONFIG_FIELDS: dict[str, tuple[str, ...]] = {
+    "start": (),
+    "end": ("terminate",),
+    "activity": ("activity", "queue", "once"),
+    "http": ("method", "url", "headers", "body"),
+    "transform": ("set",),
+    "gateway": ("kind", "default"),
+    "timer": ("delay", "until"),
+    "signal": ("name", "schema", "timeout", "reply", "transient"),
+    "publish": ("topic", "payload"),
+    "subworkflow": ("definition", "version", "detached"),
+    "map": ("items", "body", "limit", "n", "cancel", "more", "onItemError", "tolerate"),
+    "loop": ("while", "until", "body", "max"),
+    "form": ("schema", "assignee", "due"),
+    "cancel": ("tasks",),
+    "mutex": ("name", "body"),
+}
+BODY_TYPES = ("map", "loop", "mutex")
+SOURCE_WORDS = ("from", "value", "template", "secret")
+_DURATIONS = {"timer": ("delay",), "signal": ("timeout",), "form": ("due",)}
+_EXPRESSIONS = {"loop": ("while", "until"), "map": ("items",)}
+
+
+def expand(document: Document) -> tuple[Document, dict[Path, Path]]:
+    """The full document, and for each rewritten path the one that it was written at."""
+    expansion = _Expansion()
+    return expansion.definition(document), expansion.moved
+
+
+class _Expansion:
+    def __init__(self) -> None:
+        self.moved: dict[Path, Path] = {}
+
+    def definition(self, document: Document) -> Document:
+        full = dict(document)
+        full.update(self._scope(document, (), ()))
+        if "timeouts" in full:
+            full["timeouts"] = _durations(full["timeouts"])
+        for field in ("outputs", "queries"):
+            if field in full:
+                full[field] = _expressions(full[field])
+        if isinstance(full.get("data"), dict):
+            full["data"] = self._data(full["data"])
+        return full
+
+    def _data(self, data: Document) -> Document:
+        full: Document = {}
+        for name, datum in data.items():
+            if isinstance(datum, dict):
+                full[name] = datum
+            else:
+                full[name] = {"value": datum}
+                self.moved[("data", name, "value")] = ("data", name)
+        return full
+
+    def _scope(self, scope: Document, at: Path, written: Path) -> Document:
+        """Tasks and links of one scope, its start and end added."""
+        tasks: Document = {}
+        links: list[Document] = []
+        for index, link in enumerate(_list(scope.get("links"))):
+            if isinstance(link, dict):
+                self._moves((*at, "links", len(links)), (*written, "links", index))
+                links.append(self._link(cast("Document", link), (*at, "links", len(links))))
+        for name, task in _dict(scope.get("tasks")).items():
+            place = (*at, "tasks", name)
+            origin = (*written, "tasks", name)
+            self._moves(place, origin)
+            tasks[name] = self._task(name, _dict(task), place, origin)
+            for link, spelled in _after(name, _dict(task), origin):
+                self.moved[(*at, "links", len(links))] = spelled
+                links.append(self._link(link, (*at, "links", len(links))))
+        return self._with_ends(tasks, links, at)
+
+    def _with_ends(self, tasks: Document, links: list[Document], at: Path) -> Document:
+        full, linked = add_ends(tasks, links)
+        for index, link in enumerate(linked[len(links) :], len(links)):
+            real = link["to"] if link["to"] in tasks else link["from"]
+            self._moves((*at, "links", index), (*at, "tasks", real))
+        return {"tasks": full, "links": linked}
+
+    def _link(self, link: Document, at: Path) -> Document:
+        full = dict(link)
+        if "when" in full and "condition" not in full:
+            full["condition"] = full.pop("when")
+            self._moves((*at, "condition"), (*at, "when"))
+        if "condition" in full:
+            full["condition"] = self._condition(full["condition"], (*at, "condition"))
+        return full
+
+    def _condition(self, condition: Any, at: Path) -> Any:
+        text = _expression(condition)
+        if not isinstance(text, str):
+            return condition
+        self._moves((*at, "expression"), at)
+        return {"expression": text}
+
+    def _task(self, name: str, task: Document, at: Path, written: Path) -> Document:
+        full = {key: value for key, value in task.items() if key not in ("after", "when", "do")}
+        if "do" in task:
+            full["type"] = "activity"
+            self._moves((*at, "type"), (*written, "do"))
+        kind = full.get("type")
+        if isinstance(kind, str) and kind in CONFIG_FIELDS:
+            config = self._config(kind, name, task, full, at, written)
+            if config:
+                full["config"] = config
+            else:
+                full.pop("config", None)
+        if "inputs" in full:
+            full["inputs"] = self._inputs(full["inputs"], (*at, "inputs"))
+        if "retry" in full:
+            full["retry"] = self._retry(full["retry"], (*at, "retry"))
+        if "timeout" in full:
+            full["timeout"] = self._timeout(full["timeout"], (*at, "timeout"))
+        if "when" in task or "conditions" in full:
+            full["conditions"] = self._conditions(task, at, written)
+        for field in ("onComplete", "onError"):
+            if field in full:
+                full[field] = self._actions(full[field], (*at, field))
+        if "compensate" in full:
+            full["compensate"] = self._compensate(full["compensate"], (*at, "compensate"))
+        for field in ("reads", "writes"):
+            if isinstance(full.get(field), str):
+                full[field] = [full[field]]
+                self._moves((*at, field, 0), (*written, field))
+        if "join" in full:
+            full["join"] = _join(full["join"])
+        elif kind == "gateway" and _dict(full.get("config")).get("kind") == "parallel":
+            full["join"] = {"kind": "all"}
+        return full
+
+    def _config(
+        self, kind: str, name: str, task: Document, full: Document, at: Path, written: Path
+    ) -> Document:
+        """The config, with what was written beside `type` moved into it."""
+        config = dict(_dict(task.get("config")))
+
+        def take(field: str, spelled: str) -> None:
+            config[field] = task[spelled]
+            full.pop(spelled, None)
+            self._moves((*at, "config", field), (*written, spelled))
+
+        if "do" in task:
+            take("activity", "do")
+        for field in beside(kind):
+            if field in task and field not in config:
+                take(field, field)
+        # A signal's and a mutex's name, and how long a signal is awaited, are what people mean there.
+        if kind in ("signal", "mutex") and "name" in task and "name" not in config:
+            take("name", "name")
+        if kind == "signal":
+            if "timeout" not in config and isinstance(task.get("timeout"), (str, int, float)):
+                take("timeout", "timeout")
+            if "name" not in config:
+                config["name"] = name
+                self._moves((*at, "config", "name"), written)
+        for field in _DURATIONS.get(kind, ()):
+            if field in config:
+                config[field] = _duration(config[field])
+        for field in _EXPRESSIONS.get(kind, ()):
+            if field in config:
+                config[field] = _expression(config[field])
+        if kind == "transform" and "set" in config:
+            config["set"] = _expressions(config["set"])
+        if kind == "cancel" and isinstance(config.get("tasks"), str):
+            config["tasks"] = [config["tasks"]]
+        if kind in BODY_TYPES and "body" in config:
+            config["body"] = self._body(config["body"], (*at, "config", "body"))
+        return config
+
+    def _body(self, body: Any, at: Path) -> Any:
+        """A scope of its own: a single task becomes the only one in it."""
+        written = self._written(at)
+        if isinstance(body, str):
+            body = {"do": body}
+            self.moved[(*at, "do")] = written
+        if not isinstance(body, dict):
+            return body
+        scope = cast("Document", body)
+        if "tasks" not in scope or "type" in scope:
+            name = _single(scope)
+            self.moved[(*at, "tasks", name)] = written
+            task = self._task(name, scope, (*at, "tasks", name), written)
+            return self._with_ends({name: task}, [], at)
+        return {**scope, **self._scope(scope, at, written)}
+
+    def _inputs(self, inputs: Any, at: Path) -> Any:
+        if not isinstance(inputs, dict):
+            return inputs
+        full: Document = {}
+        for name, given in cast("Document", inputs).items():
+            if isinstance(given, dict) and any(word in given for word in SOURCE_WORDS):
+                full[name] = given
+            elif isinstance(given, str) and "${" in given:
+                full[name] = {"template": given}
+                self._moves((*at, name, "template"), (*at, name))
+            else:
+                full[name] = {"value": given}
+                self._moves((*at, name, "value"), (*at, name))
+        return full
+
+    def _retry(self, retry: Any, at: Path) -> Any:
+        if isinstance(retry, int) and not isinstance(retry, bool):
+            self._moves((*at, "attempts"), at)
+            return {"attempts": retry}
+        if not isinstance(retry, dict):
+            return retry
+        full = dict(cast("Document", retry))
+        for field in ("first", "maximum"):
+            if field in full:
+                full[field] = _duration(full[field])
+        if isinstance(full.get("never"), str):
+            full["never"] = [full["never"]]
+        return full
+
+    def _timeout(self, timeout: Any, at: Path) -> Any:
+        if isinstance(timeout, dict):
+            return _durations(timeout)
+        self._moves((*at, "startToClose"), at)
+        return {"startToClose": _duration(timeout)}
+
+    def _conditions(self, task: Document, at: Path, written: Path) -> Any:
+        given = task.get("conditions", [])
+        conditions: list[Any] = list(given) if isinstance(given, list) else [given]  # pyright: ignore[reportUnknownArgumentType] (a document is Any)
+        place = (*at, "conditions")
+        if not isinstance(given, list):
+            self._moves((*place, 0), (*written, "conditions"))
+        if "when" in task:
+            self._moves((*place, len(conditions)), (*written, "when"))
+            conditions.append(task["when"])
+        return [self._condition(one, (*place, index)) for index, one in enumerate(conditions)]
+
+    def _actions(self, actions: Any, at: Path) -> Any:
+        if isinstance(actions, dict):
+            self._moves((*at, 0), at)
+            actions = [actions]
+        if not isinstance(actions, list):
+            return actions
+        full: list[Any] = []
+        for action in cast("list[Any]", actions):
+            if isinstance(action, dict) and "set" in action:
+                full.append({**action, "set": _expressions(action["set"])})
+            else:
+                full.append(action)
+        return full
+
+    def _compensate(self, compensate: Any, at: Path) -> Any:
+        if isinstance(compensate, str):
+            self._moves((*at, "activity"), at)
+            return {"activity": compensate}
+        if not isinstance(compensate, dict):
+            return compensate
+        full = dict(cast("Document", compensate))
+        if "do" in full and "activity" not in full:
+            full["activity"] = full.pop("do")
+            self._moves((*at, "activity"), (*at, "do"))
+        if "inputs" in full:
+            full["inputs"] = self._inputs(full["inputs"], (*at, "inputs"))
+        if "retry" in full:
+            full["retry"] = self._retry(full["retry"], (*at, "retry"))
+        return full
+
+    def _moves(self, path: Path, written: Path) -> None:
+        written = self._written(written)
+        if path != written:
+            self.moved[path] = written
+
+    def _written(self, path: Path) -> Path:
+        """A path of the expansion as far as it is known, led back to the text."""
+        for length in range(len(path), 0, -1):
+            found = self.moved.get(path[:length])
+            if found is not None:
+                return found + path[length:]
+        return path
+
+
+def beside(kind: str) -> tuple[str, ...]:
+    """Config fields that may be written beside `type`: those that no task has by the same name."""
+    return tuple(field for field in CONFIG_FIELDS[kind] if field not in TASK_FIELDS)
+
+
+def _after(name: str, task: Document, origin: Path) -> list[tuple[Document, Path]]:
+    after = task.get("after")
+    if isinstance(after, str):
+        return [({"from": after, "to": name}, (*origin, "after"))]
+    if isinstance(after, dict):
+        return [({**after, "to": name}, (*origin, "after"))]
+    links: list[tuple[Document, Path]] = []
+    for index, one in enumerate(_list(after)):
+        if isinstance(one, str):
+            links.append(({"from": one, "to": name}, (*origin, "after", index)))
+        elif isinstance(one, dict):
+            links.append(({**one, "to": name}, (*origin, "after", index)))
+    return links
+
+
+def _single(task: Document) -> str:
+    """What the only task of a body is called: its activity, if that can be an id, else its type."""
+    config = _dict(task.get("config"))
+    activity = task.get("do", task.get("activity", config.get("activity")))
+    if isinstance(activity, str) and ID.match(activity):
+        return activity
+    kind = task.get("type")
+    return kind if isinstance(kind, str) and ID.match(kind) else "task"
+
+
+def _join(join: Any) -> Any:
+    if isinstance(join, str):
+        return {"kind": join}
+    if not isinstance(join, dict):
+        return join
+    full = dict(cast("Document", join))
+    if "kind" not in full:
+        for kind in ("any", "all", "merge"):
+            if full.get(kind) is True:
+                del full[kind]
+                full["kind"] = kind
+                return full
+        if "n" in full:
+            full["kind"] = "n"
+    return full
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, str):
+        found = seconds(value)
+        return value if found is None else found
+    return value
+
+
+def _durations(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {key: _duration(value) for key, value in cast("Document", values).items()}
+
+
+def _expression(value: Any) -> Any:
+    """An expression is text; a number, true, false or null is what it says."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return value
+
+
+def _expressions(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {key: _expression(value) for key, value in cast("Document", values).items()}
+
+
+def _dict(value: Any) -> Document:
+    return cast("Document", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

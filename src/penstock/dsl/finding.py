@@ -1,0 +1,54 @@
+"""Finding: what is wrong with a definition, where, why and what to do.
+
+Data only; `verify/report.py` gives it to people and machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Level = Literal["error", "warning"]
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Line and column count from 1; both are 0 where the document was never a text."""
+
+    source: str
+    line: int
+    column: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found; `docs/errors/CODE.md` explains its code."""
+
+    code: str
+    level: Level
+    message: str
+    place: Place
+    hint: str | None = None
+    counterexample: Any = None
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant."""
+    words = list(known)
+    folded = {known_word.casefold(): known_word for known_word in words}
+    if word.casefold() in folded:
+        return folded[word.casefold()]
+    close = get_close_matches(word, words, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint that names the word that was probably meant."""
+    meant = nearest(word, known)
+    return None if meant is None else f"did you mean `{meant}`?"

@@ -1,0 +1,160 @@
+"""JSON or YAML into a Definition, keeping line and column.
+
+Text, then a tree with places (`read_yaml`, `read_json`), then the schema's opinion (`schema`), then the
+expansion of shorthand (`expand`), then the model. All that is wrong is said at once. Whether the graph
+makes sense is for `verify/structure.py`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import msgspec
+
+from penstock.dsl.expand import expand
+from penstock.dsl.finding import Finding, Path, Place
+from penstock.dsl.read_json import read_json
+from penstock.dsl.read_yaml import read_yaml
+from penstock.dsl.tree import BYTES_MAX, Lines, Places, Problem, Reading
+from penstock.errors import DefinitionInvalid
+from penstock.model.definition import Definition
+
+Format = Literal["json", "yaml"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A definition and where each part of it was written."""
+
+    definition: Definition
+    places: Places
+    source: str
+    findings: tuple[Finding, ...]
+    """Warnings only: errors raise."""
+    text: str
+    document: dict[str, Any]
+    """The definition as data, expanded."""
+
+    def place(self, path: Path, *, key: bool = False) -> Place:
+        """Where that path of the expanded document, or what is closest to it, was written."""
+        return Place(self.source, *self.places.nearest(path, key=key), path)
+
+
+def load(text: str, *, source: str = "<text>", format: Format | None = None) -> Loaded:
+    """A definition from its text; DefinitionInvalid holds every finding."""
+    return _sure(*attempt(text, source=source, format=format), source=source)
+
+
+def load_file(path: str | pathlib.Path) -> Loaded:
+    """A definition from a file, UTF-8; its ending says whether it is JSON."""
+    path = pathlib.Path(path)
+    if path.stat().st_size > BYTES_MAX:
+        place = Place(str(path), 1, 1, ())
+        return _sure(None, [_too_large(place)], source=str(path))
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        place = Place(str(path), 1, 1, ())
+        finding = Finding(
+            "syntax", "error", f"not UTF-8: {error.reason} at byte {error.start}", place
+        )
+        return _sure(None, [finding], source=str(path))
+    return load(text, source=str(path))
+
+
+def load_document(document: dict[str, Any], *, source: str = "<document>") -> Loaded:
+    """A definition from data that was never a text."""
+    return _sure(*attempt_document(document, source=source), source=source)
+
+
+def attempt(
+    text: str, *, source: str = "<text>", format: Format | None = None
+) -> tuple[Loaded | None, list[Finding]]:
+    """As `load`, but gives what could be made of a wrong document too, and never raises."""
+    text = text.removeprefix("\ufeff")
+    if len(text) > BYTES_MAX or len(text.encode("utf-8", "replace")) > BYTES_MAX:
+        return None, [_too_large(Place(source, 1, 1, ()))]
+    reading = _read(text, source, format)
+    lines = Lines(text)
+    findings = [_finding(problem, lines, source) for problem in reading.problems]
+    if reading.root is None:
+        if not findings:
+            findings = [_not_a_definition(None, Place(source, 1, 1, ()))]
+        return None, findings
+    places = Places(reading.root, text)
+    return _build(reading.root.plain(), places, source, text, findings)
+
+
+def attempt_document(
+    document: Any, *, source: str = "<document>"
+) -> tuple[Loaded | None, list[Finding]]:
+    """As `load_document`, but gives what could be made of a wrong document too, and never raises."""
+    return _build(document, Places(), source, "", [])
+
+
+def _read(text: str, source: str, format: Format | None) -> Reading:
+    if format == "json" or (format is None and source.endswith(".json")):
+        return read_json(text)
+    if format is None and not source.endswith((".yaml", ".yml")) and text.lstrip()[:1] == "{":
+        reading = read_json(text)
+        if reading.root is not None:
+            return reading
+    return read_yaml(text)
+
+
+def _build(
+    document: Any, places: Places, source: str, text: str, findings: list[Finding]
+) -> tuple[Loaded | None, list[Finding]]:
+    if not isinstance(document, dict):
+        place = Place(source, *places.nearest(()), ())
+        return None, [*findings, _not_a_definition(document, place)]
+    full, moved = expand(cast("dict[str, Any]", document))
+    try:
+        definition = msgspec.convert(full, Definition)
+    except msgspec.ValidationError as error:
+        place = Place(source, *places.nearest(()), ())
+        return None, [*findings, Finding("wrong-type", "error", str(error), place)]
+    warnings = tuple(finding for finding in findings if finding.level == "warning")
+    loaded = Loaded(definition, places.led_back(moved), source, warnings, text, full)
+    return loaded, findings
+
+
+def _sure(loaded: Loaded | None, findings: list[Finding], *, source: str) -> Loaded:
+    errors = [finding for finding in findings if finding.level == "error"]
+    if loaded is None or errors:
+        first = errors[0]
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        where = f"{source}:{first.place.line}:{first.place.column}: " if first.place.line else ""
+        raise DefinitionInvalid(f"{where}{first.message}{more}", findings, hint=first.hint)
+    return loaded
+
+
+def _finding(problem: Problem, lines: Lines, source: str) -> Finding:
+    message = problem.message
+    if problem.first_at is not None:
+        line, column = lines.position(problem.first_at)
+        message += f", first at {line}:{column}"
+    place = Place(source, *lines.position(problem.at), ())
+    return Finding(problem.code, "error", message, place, problem.hint)
+
+
+def _too_large(place: Place) -> Finding:
+    return Finding(
+        "document-too-large",
+        "error",
+        f"a definition holds at most {BYTES_MAX // 1024 // 1024} MiB",
+        place,
+        "pass large data to the run as input",
+    )
+
+
+def _not_a_definition(document: Any, place: Place) -> Finding:
+    what = "empty" if document is None else f"a {type(document).__name__}"
+    return Finding(
+        "wrong-type",
+        "error",
+        f"a definition is an object with `id` and `tasks`, and this is {what}",
+        place,
+    )
