@@ -1,0 +1,672 @@
+"""CEL text to a tree.
+
+Macros become nodes of their own, so that whoever reads a tree sees `all` and `filter` as written. Names
+are not resolved here (`typecheck.py`) and nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from penstock.errors import ExpressionError
+from penstock.expr.values import INT_MAX, UINT_MAX, Uint
+
+TEXT_BYTES_MAX = 64 * 1024
+NESTING_MAX = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """null, true, 1, 1u, 1.5, "text" or b"bytes", as its Python value."""
+
+    position: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ident:
+    """A variable, a loop variable or a type's name; `absolute` (`.x`) never means a loop variable."""
+
+    position: int
+    name: str
+    absolute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`operand.field`, or `operand.?field` when optional."""
+
+    position: int
+    operand: Node
+    field: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`operand[key]`, or `operand[?key]` when optional."""
+
+    position: int
+    operand: Node
+    key: Node
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`function(args)` or `target.function(args)`; a namespace (`math.abs`) is a target here."""
+
+    position: int
+    function: str
+    target: Node | None
+    args: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An element of a list literal; an optional one is left out when it is none."""
+
+    value: Node
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListLiteral:
+    """`[a, ?b]`"""
+
+    position: int
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a map literal; an optional one is left out when it is none."""
+
+    key: Node
+    value: Node
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MapLiteral:
+    """`{k: v, ?k: v}`"""
+
+    position: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`!x` or `-x`"""
+
+    position: int
+    operator: str
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`+ - * / %`, a relation, or `in`; chains lean to the left and may be long."""
+
+    position: int
+    operator: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """`a && b && c` or `a || b || c`: two or more operands of one operator."""
+
+    position: int
+    operator: str
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`condition ? then : otherwise`"""
+
+    position: int
+    condition: Node
+    then: Node
+    otherwise: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """`has(operand.field)`"""
+
+    position: int
+    operand: Node
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension:
+    """A macro over a list, a map or an optional.
+
+    `kind` is all, exists, existsOne, map, filter, sortBy, transformList, transformMap,
+    transformMapEntry, optMap or optFlatMap. With `second` the first variable is the index or key and the
+    second the value; alone it is the element, or the key of a map.
+    """
+
+    position: int
+    kind: str
+    source: Node
+    variable: str
+    second: str | None
+    condition: Node | None
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """`cel.bind(variable, value, body)`"""
+
+    position: int
+    variable: str
+    value: Node
+    body: Node
+
+
+Node = (
+    Literal
+    | Ident
+    | Select
+    | Index
+    | Call
+    | ListLiteral
+    | MapLiteral
+    | Unary
+    | Binary
+    | Logic
+    | Conditional
+    | Has
+    | Comprehension
+    | Bind
+)
+
+
+def parse(text: str) -> Node:
+    """The tree of an expression, or `ExpressionError` with the position of what is wrong."""
+    if len(text) > TEXT_BYTES_MAX or len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        raise ExpressionError("an expression is at most 64 KiB of text", text=text[:80])
+    try:
+        tree = _Parser(text).whole()
+    except RecursionError:
+        raise _too_deep(text, 0) from None
+    _check_nesting(text, tree)
+    return tree
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes directly below, in the order they are written."""
+    match node:
+        case Literal() | Ident():
+            return ()
+        case Select() | Unary() | Has():
+            return (node.operand,)
+        case Index():
+            return (node.operand, node.key)
+        case Call():
+            return node.args if node.target is None else (node.target, *node.args)
+        case ListLiteral():
+            return tuple(item.value for item in node.items)
+        case MapLiteral():
+            return tuple(part for entry in node.entries for part in (entry.key, entry.value))
+        case Binary():
+            return (node.left, node.right)
+        case Logic():
+            return node.operands
+        case Conditional():
+            return (node.condition, node.then, node.otherwise)
+        case Comprehension():
+            if node.condition is None:
+                return (node.source, node.body)
+            return (node.source, node.condition, node.body)
+        case Bind():
+            return (node.value, node.body)
+
+
+def _too_deep(text: str, position: int) -> ExpressionError:
+    return ExpressionError(
+        f"the expression is nested deeper than {NESTING_MAX} levels",
+        text=text,
+        position=position,
+        hint="split it, or name parts of it with cel.bind",
+    )
+
+
+def _check_nesting(text: str, tree: Node) -> None:
+    # By a stack of our own: this is what lets every later pass recurse without fear.
+    stack: list[tuple[Node, int]] = [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > NESTING_MAX:
+            raise _too_deep(text, node.position)
+        if isinstance(node, Binary):
+            # A chain of operators is worked off in a loop, so it is no nesting.
+            flat = isinstance(node.left, Binary)
+            stack.append((node.left, depth if flat else depth + 1))
+            stack.append((node.right, depth + 1))
+        else:
+            stack.extend((child, depth + 1) for child in children(node))
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ \t\r\n\f]+|//[^\r\n]*)
+    | (?P<string>
+        (?:[rR][bB]?|[bB][rR])(?:\"\"\"(?s:.*?)\"\"\"|'''(?s:.*?)'''|"[^"\r\n]*"|'[^'\r\n]*')
+      | [bB]?(?:\"\"\"(?s:(?:\\.|[^\\])*?)\"\"\"|'''(?s:(?:\\.|[^\\])*?)'''
+               |"(?:\\[^\r\n]|[^"\\\r\n])*"|'(?:\\[^\r\n]|[^'\\\r\n])*')
+      )
+    | (?P<double>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
+    | (?P<integer>(?:0[xX][0-9a-fA-F]+|[0-9]+)[uU]?)
+    | (?P<name>[_a-zA-Z][_a-zA-Z0-9]*)
+    | (?P<quoted>`[a-zA-Z0-9_./ -]+`)
+    | (?P<sign>&&|\|\||[=!<>]=|[-+*/%<>!?:.,(){}\[\]])
+    """,
+    re.VERBOSE,
+)
+_RESERVED = frozenset(
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
+)
+_CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
+_POWER = {"||": 1, "&&": 2, "*": 5, "/": 5, "%": 5, "+": 4, "-": 4} | dict.fromkeys(
+    ("<", "<=", ">", ">=", "==", "!=", "in"), 3
+)
+_ONE_VARIABLE = {
+    ("all", 2): "all",
+    ("exists", 2): "exists",
+    ("exists_one", 2): "existsOne",
+    ("existsOne", 2): "existsOne",
+    ("map", 2): "map",
+    ("map", 3): "map",
+    ("filter", 2): "filter",
+    ("sortBy", 2): "sortBy",
+    ("optMap", 2): "optMap",
+    ("optFlatMap", 2): "optFlatMap",
+}
+_TWO_VARIABLES = {
+    ("all", 3): "all",
+    ("exists", 3): "exists",
+    ("exists_one", 3): "existsOne",
+    ("existsOne", 3): "existsOne",
+    ("transformList", 3): "transformList",
+    ("transformList", 4): "transformList",
+    ("transformMap", 3): "transformMap",
+    ("transformMap", 4): "transformMap",
+    ("transformMapEntry", 3): "transformMapEntry",
+    ("transformMapEntry", 4): "transformMapEntry",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    position: int
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ExpressionError(_stray(text, position), text=text, position=position)
+        kind = match.lastgroup
+        assert kind is not None
+        if kind != "space":
+            found.append(_Token(kind, match.group(), position))
+        position = match.end()
+    found.append(_Token("end", "", len(text)))
+    return found
+
+
+def embedded_end(text: str, start: int) -> int:
+    """Where an expression that starts inside a larger text meets the `}` that closes it."""
+    position, depth = start, 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ExpressionError(_stray(text, position), text=text, position=position)
+        sign = match.group() if match.lastgroup == "sign" else ""
+        if sign == "}" and depth == 0:
+            return position
+        depth += (sign == "{") - (sign == "}")
+        position = match.end()
+    raise ExpressionError("this `${` is not closed by `}`", text=text, position=start - 2)
+
+
+def _stray(text: str, position: int) -> str:
+    character = text[position]
+    if character in "\"'":
+        return "this string is not closed"
+    if character == "=":
+        return "`=` is no operator; equality is `==`"
+    if character in "&|":
+        return f"`{character}` is no operator; did you mean `{character * 2}`?"
+    return f"unexpected character {character!r}"
+
+
+class _Parser:
+    """Precedence by two stacks, so that only real nesting recurses."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._at = 0
+        self._level = 0
+
+    def whole(self) -> Node:
+        tree = self._expression()
+        token = self._peek()
+        if token.kind != "end":
+            self._unexpected(token)
+        return tree
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _take(self, sign: str) -> bool:
+        token = self._tokens[self._at]
+        if token.kind == "sign" and token.text == sign:
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, sign: str) -> None:
+        if not self._take(sign):
+            self._unexpected(self._peek(), f"expected `{sign}`")
+
+    def _fail(self, message: str, position: int, hint: str | None = None) -> NoReturn:
+        raise ExpressionError(message, text=self._text, position=position, hint=hint)
+
+    def _unexpected(self, token: _Token, wanted: str = "") -> NoReturn:
+        what = "the end of the expression" if token.kind == "end" else f"`{token.text}`"
+        self._fail(f"unexpected {what}" + (f", {wanted}" if wanted else ""), token.position)
+
+    def _expression(self, ternary: bool = True) -> Node:
+        self._level += 1
+        if self._level > NESTING_MAX:
+            raise _too_deep(self._text, self._peek().position)
+        operands: list[Node] = [self._member()]
+        operators: list[_Token] = []
+        while True:
+            token = self._peek()
+            power = _POWER.get(token.text) if token.kind in ("sign", "name") else None
+            while operators and (power is None or _POWER[operators[-1].text] >= power):
+                right = operands.pop()
+                operands.append(_join(operators.pop(), operands.pop(), right))
+            if power is None:
+                break
+            self._at += 1
+            operators.append(token)
+            operands.append(self._member())
+        tree = operands[0]
+        if ternary and self._take("?"):
+            position = self._tokens[self._at - 1].position
+            then = self._expression(ternary=False)
+            self._expect(":")
+            tree = Conditional(position, tree, then, self._expression())
+        self._level -= 1
+        return tree
+
+    def _member(self) -> Node:
+        """An operand: its prefix signs, its primary, and all that is chained to it."""
+        prefixes: list[_Token] = []
+        while (token := self._peek()).kind == "sign" and token.text in ("!", "-"):
+            if prefixes and prefixes[-1].text != token.text:
+                self._unexpected(token)
+            prefixes.append(token)
+            self._at += 1
+        negative = bool(prefixes) and prefixes[-1].text == "-"
+        node = self._primary(negative)
+        if negative and isinstance(node, Literal) and node.position < 0:
+            # The sign belongs to the number: -9223372036854775808 has no positive twin.
+            node = Literal(prefixes.pop().position, node.value)
+        while True:
+            token = self._peek()
+            if token.kind != "sign":
+                break
+            if token.text == ".":
+                self._at += 1
+                node = self._chained(node)
+            elif token.text == "[":
+                self._at += 1
+                optional = self._take("?")
+                key = self._expression()
+                self._expect("]")
+                node = Index(token.position, node, key, optional)
+            elif token.text == "{" and isinstance(node, Ident | Select):
+                self._fail("messages cannot be built here; use a map", token.position)
+            else:
+                break
+        for sign in reversed(prefixes):
+            node = Unary(sign.position, sign.text, node)
+        return node
+
+    def _primary(self, negative: bool) -> Node:
+        token = self._peek()
+        self._at += 1
+        match token.kind:
+            case "integer" | "double":
+                value = self._number(token, negative)
+                return Literal(
+                    -1 if negative and value.__class__ is not Uint else token.position, value
+                )
+            case "string":
+                return Literal(token.position, _string(self._text, token))
+            case "name":
+                return self._named(token)
+            case "sign" if token.text == "(":
+                node = self._expression()
+                self._expect(")")
+                return node
+            case "sign" if token.text == "[":
+                return self._list(token)
+            case "sign" if token.text == "{":
+                return self._map(token)
+            case "sign" if token.text == "." and self._peek().kind == "name":
+                name = self._peek()
+                self._at += 1
+                self._refuse_reserved(name)
+                return Ident(token.position, name.text, absolute=True)
+            case _:
+                self._unexpected(token)
+
+    def _number(self, token: _Token, negative: bool) -> Any:
+        if token.kind == "double":
+            value = float(token.text)
+            return -value if negative else value
+        digits = token.text.rstrip("uU")
+        whole = int(digits, 16) if digits[:2] in ("0x", "0X") else int(digits)
+        if len(digits) != len(token.text):
+            if whole > UINT_MAX:
+                self._fail("a uint has 64 bits; this number is too large", token.position)
+            return Uint(whole)
+        if whole > INT_MAX + negative:
+            self._fail("an int has 64 bits; this number is too large", token.position)
+        return -whole if negative else whole
+
+    def _refuse_reserved(self, token: _Token) -> None:
+        if token.text in _RESERVED:
+            self._fail(f"`{token.text}` is a reserved word", token.position)
+
+    def _named(self, token: _Token) -> Node:
+        if token.text in _CONSTANTS:
+            return Literal(token.position, _CONSTANTS[token.text])
+        if token.text == "in":
+            self._unexpected(token)
+        self._refuse_reserved(token)
+        if not self._take("("):
+            return Ident(token.position, token.text)
+        args = self._arguments()
+        if token.text == "has":
+            return self._has(token, args)
+        return Call(token.position, token.text, None, args)
+
+    def _has(self, token: _Token, args: tuple[Node, ...]) -> Node:
+        if len(args) == 1 and isinstance(args[0], Select):
+            return Has(token.position, args[0].operand, args[0].field)
+        self._fail("has() takes one field selection, as in has(a.b)", token.position)
+
+    def _chained(self, operand: Node) -> Node:
+        optional = self._take("?")
+        token = self._peek()
+        self._at += 1
+        if token.kind == "quoted":
+            return Select(token.position, operand, token.text[1:-1], optional)
+        if token.kind != "name" or token.text in _CONSTANTS or token.text == "in":
+            self._unexpected(token, "expected a field name")
+        if optional or not self._take("("):
+            return Select(token.position, operand, token.text, optional)
+        args = self._arguments()
+        return self._macro(token, operand, args) or Call(token.position, token.text, operand, args)
+
+    def _macro(self, token: _Token, operand: Node, args: tuple[Node, ...]) -> Node | None:
+        shape = (token.text, len(args))
+        if shape in _ONE_VARIABLE:
+            variable = self._variable(args[0], token.text)
+            condition = args[1] if len(args) == 3 else None
+            return Comprehension(
+                token.position, _ONE_VARIABLE[shape], operand, variable, None, condition, args[-1]
+            )
+        if shape in _TWO_VARIABLES:
+            variable = self._variable(args[0], token.text)
+            second = self._variable(args[1], token.text)
+            if variable == second:
+                self._fail("the two variables need different names", args[1].position)
+            condition = args[2] if len(args) == 4 else None
+            return Comprehension(
+                token.position,
+                _TWO_VARIABLES[shape],
+                operand,
+                variable,
+                second,
+                condition,
+                args[-1],
+            )
+        if shape == ("bind", 3) and isinstance(operand, Ident) and operand.name == "cel":
+            variable = self._variable(args[0], "cel.bind")
+            return Bind(token.position, variable, args[1], args[2])
+        return None
+
+    def _variable(self, node: Node, macro: str) -> str:
+        if isinstance(node, Ident) and not node.absolute:
+            return node.name
+        self._fail(f"{macro}() needs a plain variable name here", node.position)
+
+    def _arguments(self) -> tuple[Node, ...]:
+        args: list[Node] = []
+        if self._take(")"):
+            return ()
+        while True:
+            args.append(self._expression())
+            if self._take(")"):
+                return tuple(args)
+            self._expect(",")
+
+    def _list(self, start: _Token) -> Node:
+        items: list[Item] = []
+        while not self._take("]"):
+            optional = self._take("?")
+            items.append(Item(self._expression(), optional))
+            if not self._take(","):
+                self._expect("]")
+                break
+        return ListLiteral(start.position, tuple(items))
+
+    def _map(self, start: _Token) -> Node:
+        entries: list[Entry] = []
+        while not self._take("}"):
+            optional = self._take("?")
+            key = self._expression()
+            self._expect(":")
+            entries.append(Entry(key, self._expression(), optional))
+            if not self._take(","):
+                self._expect("}")
+                break
+        return MapLiteral(start.position, tuple(entries))
+
+
+def _join(operator: _Token, left: Node, right: Node) -> Node:
+    if operator.text not in ("&&", "||"):
+        return Binary(operator.position, operator.text, left, right)
+    if isinstance(left, Logic) and left.operator == operator.text:
+        return Logic(left.position, operator.text, (*left.operands, right))
+    return Logic(operator.position, operator.text, (left, right))
+
+
+_ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))",
+    re.DOTALL,
+)
+_SIMPLE_ESCAPES = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "?": "?", '"': '"', "'": "'", "`": "`",
+}  # fmt: skip
+
+
+def _string(text: str, token: _Token) -> str | bytes:
+    start = min(token.text.find(quote) for quote in "\"'" if quote in token.text)
+    prefix, quoted = token.text[:start].lower(), token.text[start:]
+    width = 3 if quoted[:3] in ('"""', "'''") and len(quoted) >= 6 else 1
+    body = quoted[width:-width]
+    if "r" in prefix or "\\" not in body:
+        return body.encode("utf-8", "surrogatepass") if "b" in prefix else body
+    as_bytes = "b" in prefix
+    out = bytearray()
+    parts: list[str] = []
+    last = 0
+    for match in _ESCAPE.finditer(body):
+        position = token.position + start + width + match.start()
+        before = body[last : match.start()]
+        last = match.end()
+        byte = match[1] or match[2]
+        code = int(byte, 16) if byte else int(match[5], 8) if match[5] else None
+        if match[3] or match[4]:
+            code = int(match[3] or match[4], 16)
+            if as_bytes:
+                raise ExpressionError("\\u is not for bytes", text=text, position=position)
+            if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+                raise ExpressionError("no such code point", text=text, position=position)
+        if code is None:
+            if match[6] not in _SIMPLE_ESCAPES:
+                raise ExpressionError(
+                    f"unknown escape \\{match[6]}", text=text, position=position,
+                    hint="write \\\\ for a backslash, or a raw string r'...'",
+                )  # fmt: skip
+            code = ord(_SIMPLE_ESCAPES[match[6]])
+        if as_bytes:
+            out += before.encode()
+            out.append(code)
+        else:
+            parts.append(before)
+            parts.append(chr(code))
+    if as_bytes:
+        return bytes(out + body[last:].encode())
+    return "".join(parts) + body[last:]

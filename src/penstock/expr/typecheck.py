@@ -1,0 +1,553 @@
+"""Static types of a tree, and types from JSON Schema.
+
+With an `Environment` an unknown variable, an unknown field of a closed object or an ill-typed call is an
+`ExpressionError` before anything runs. Without one every variable is dynamic and only names of functions
+are checked. Stricter than a run in nothing else: numbers compare across their types here too, and
+anything may be compared with null, because a skipped task's output is null.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, cast
+
+from penstock.errors import ExpressionError
+from penstock.expr import library, library_lists, library_math, library_strings, library_times
+from penstock.expr.parse import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Has,
+    Ident,
+    Index,
+    ListLiteral,
+    Literal,
+    Logic,
+    MapLiteral,
+    Node,
+    Select,
+    Unary,
+)
+from penstock.expr.registry import FUNCTIONS, NAMES, Function
+from penstock.expr.types import (
+    BOOL,
+    BY_NAME,
+    DOUBLE,
+    DYN,
+    INT,
+    NULL,
+    NUMBER_OR_NULL,
+    STRING,
+    TYPE,
+    Type,
+    comparable,
+    join,
+    list_of,
+    map_of,
+    matches,
+    optional_of,
+    substitute,
+)
+from penstock.expr.values import TYPE_VALUES, kind_of
+
+__all__ = ["Checked", "Environment", "Type", "check", "type_of_schema"]
+
+# Imported so that their functions are registered before the first name is looked up.
+_LIBRARIES = (library, library_lists, library_math, library_strings, library_times)
+
+_SCHEMA_DEPTH_MAX = 40
+VARIADIC = frozenset({"math.greatest", "math.least"})
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The variables that an expression may read, by name; others too if `allow_unknown`."""
+
+    variables: Mapping[str, Type] = field(default_factory=dict[str, Type])
+    allow_unknown: bool = False
+
+
+@dataclass(slots=True)
+class Checked:
+    """What the check found, by the identity of a node."""
+
+    result: Type = DYN
+    types: dict[int, Type] = field(default_factory=dict[int, Type])
+    # Calls resolved to their function; the target of a namespaced one is no value.
+    functions: dict[int, tuple[Function, bool]] = field(
+        default_factory=dict[int, tuple[Function, bool]]
+    )
+    # Identifiers and selections that name a type, as in `type(x) == google.protobuf.Timestamp`.
+    type_names: dict[int, str] = field(default_factory=dict[int, str])
+
+
+def check(text: str, tree: Node, env: Environment | None) -> Checked:
+    """Types of all nodes, or `ExpressionError`."""
+    checker = _Checker(text, env)
+    checker.checked.result = checker.visit(tree, {})
+    return checker.checked
+
+
+def dotted(node: Node | None) -> str | None:
+    """`a.b.c` as written, or None if it is anything but plain names."""
+    parts: list[str] = []
+    while isinstance(node, Select) and not node.optional:
+        parts.append(node.field)
+        node = node.operand
+    if not isinstance(node, Ident):
+        return None
+    parts.append(node.name)
+    return ".".join(reversed(parts))
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """A hint that names the known word nearest to a mistyped one."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean `{found[0]}`?" if found else None
+
+
+_Scope = dict[str, Type]
+
+
+class _Checker:
+    def __init__(self, text: str, env: Environment | None) -> None:
+        self._text = text
+        self._env = env
+        self._strict = env is not None
+        self._variables: Mapping[str, Type] = env.variables if env is not None else {}
+        self.checked = Checked()
+
+    def _fail(self, message: str, position: int, hint: str | None = None) -> NoReturn:
+        raise ExpressionError(message, text=self._text, position=position, hint=hint)
+
+    def _mismatch(self, message: str, position: int, hint: str | None = None) -> Type:
+        """An ill-typed part: refused with an environment, left to the run without one."""
+        if self._strict:
+            self._fail(message, position, hint)
+        return DYN
+
+    def visit(self, node: Node, scope: _Scope) -> Type:
+        match node:
+            case Literal():
+                found = BY_NAME[kind_of(node.value)]
+            case Ident():
+                found = self._ident(node, scope)
+            case Select():
+                found = self._select(node, scope)
+            case Index():
+                found = self._index(node, scope)
+            case Call():
+                found = self._call(node, scope)
+            case ListLiteral():
+                found = self._list(node, scope)
+            case MapLiteral():
+                found = self._map(node, scope)
+            case Unary():
+                found = self._unary(node, scope)
+            case Binary():
+                found = self._binary(node, scope)
+            case Logic():
+                for operand in node.operands:
+                    self._need_bool(operand, self.visit(operand, scope), node.operator)
+                found = BOOL
+            case Conditional():
+                self._need_bool(node.condition, self.visit(node.condition, scope), "?:")
+                found = join(self.visit(node.then, scope), self.visit(node.otherwise, scope))
+            case Has():
+                self._field(self.visit(node.operand, scope), node.field, node.position, False)
+                found = BOOL
+            case Comprehension():
+                found = self._comprehension(node, scope)
+            case Bind():
+                value = self.visit(node.value, scope)
+                found = self.visit(node.body, {**scope, node.variable: value})
+        self.checked.types[id(node)] = found
+        return found
+
+    def _need_bool(self, node: Node, found: Type, where: str) -> None:
+        if found.name not in ("bool", "dyn"):
+            self._mismatch(f"`{where}` needs a bool here, not {found}", node.position)
+
+    def _ident(self, node: Ident, scope: _Scope) -> Type:
+        if node.name in scope and not node.absolute:
+            return scope[node.name]
+        if node.name in self._variables:
+            return self._variables[node.name]
+        if node.name in TYPE_VALUES:
+            self.checked.type_names[id(node)] = node.name
+            return TYPE
+        if self._env is None or self._env.allow_unknown:
+            return DYN
+        hint = closest(node.name, [*self._variables, *scope])
+        self._fail(f"no such variable `{node.name}`", node.position, hint)
+
+    def _select(self, node: Select, scope: _Scope) -> Type:
+        name = dotted(node)
+        if name in TYPE_VALUES and not self._is_variable(node, scope):
+            self.checked.type_names[id(node)] = name
+            return TYPE
+        operand = self.visit(node.operand, scope)
+        found = self._field(operand, node.field, node.position, node.optional)
+        if (node.optional or operand.name == "optional") and found.name != "optional":
+            return optional_of(found)
+        return found
+
+    def _is_variable(self, node: Node | None, scope: _Scope) -> bool:
+        while isinstance(node, Select):
+            node = node.operand
+        return isinstance(node, Ident) and (node.name in scope or node.name in self._variables)
+
+    def _field(self, operand: Type, name: str, position: int, optional: bool) -> Type:
+        if operand.name == "optional":
+            return self._field(operand.params[0], name, position, True)
+        if operand.dynamic:
+            return DYN
+        if operand.name != "map":
+            return self._mismatch(f"{operand} has no fields, so no `{name}`", position)
+        if operand.fields is not None:
+            if name in operand.fields:
+                return operand.fields[name]
+            if operand.closed:
+                return self._mismatch(
+                    f"no such field `{name}`", position, closest(name, operand.fields)
+                )
+        elif not matches(operand.params[0], STRING, {}):
+            return self._mismatch(f"{operand} has no text keys", position)
+        return operand.params[1]
+
+    def _index(self, node: Index, scope: _Scope) -> Type:
+        operand = self.visit(node.operand, scope)
+        key = self.visit(node.key, scope)
+        inner = operand.params[0] if operand.name == "optional" else operand
+        match inner.name:
+            case "list":
+                found = inner.params[0]
+                if not (key.numeric or key.dynamic):
+                    self._mismatch(f"a list's index is an int, not {key}", node.key.position)
+            case "map":
+                if inner.fields is not None and isinstance(node.key, Literal):
+                    found = self._field(inner, str(node.key.value), node.key.position, False)
+                else:
+                    found = inner.params[1]
+                    if not comparable(inner.params[0], key) or key.name == "null":
+                        self._mismatch(f"{inner} has no {key} keys", node.key.position)
+            case "dyn":
+                found = DYN
+            case _:
+                found = self._mismatch(f"{inner} cannot be indexed", node.position)
+        if node.optional or operand.name == "optional":
+            return optional_of(found)
+        return found
+
+    def _call(self, node: Call, scope: _Scope) -> Type:
+        if node.target is not None:
+            prefix = dotted(node.target)
+            if prefix is not None and not self._is_variable(node.target, scope):
+                name = f"{prefix}.{node.function}"
+                if name in NAMES:
+                    return self._apply(node, name, False, node.args, scope)
+            return self._apply(node, node.function, True, (node.target, *node.args), scope)
+        return self._apply(node, node.function, False, node.args, scope)
+
+    def _apply(
+        self, node: Call, name: str, method: bool, args: tuple[Node, ...], scope: _Scope
+    ) -> Type:
+        if name in VARIADIC and len(args) > 1:
+            entry = FUNCTIONS[False, name, 1]
+            self.checked.functions[id(node)] = (entry, False)
+            return self._variadic(name, args, scope)
+        entry = FUNCTIONS.get((method, name, len(args)))
+        if entry is None:
+            self._no_function(node, name, method, len(args))
+        self.checked.functions[id(node)] = (entry, method)
+        types = [self.visit(arg, scope) for arg in args]
+        return self._overload(entry, types, node.position)
+
+    def _variadic(self, name: str, args: tuple[Node, ...], scope: _Scope) -> Type:
+        found: Type | None = None
+        for arg in args:
+            one = self.visit(arg, scope)
+            if not (one.numeric or one.dynamic):
+                self._mismatch(f"{name}() needs numbers, not {one}", arg.position)
+            found = one if found is None else join(found, one)
+        return found or DYN
+
+    def _no_function(self, node: Call, name: str, method: bool, count: int) -> NoReturn:
+        arities = {
+            arity - is_method
+            for is_method, known, arity in FUNCTIONS
+            if known == name and is_method == method
+        }
+        if arities:
+            wanted = " or ".join(str(arity) for arity in sorted(arities))
+            given = count - method
+            self._fail(f"{name}() takes {wanted} argument(s), not {given}", node.position)
+        if (not method, name) in {(is_method, known) for is_method, known, _ in FUNCTIONS}:
+            hint = f"write x.{name}(...)" if not method else f"write {name}(x)"
+        else:
+            hint = closest(name, NAMES)
+        self._fail(f"no such function `{name}`", node.position, hint)
+
+    def _overload(self, entry: Function, types: list[Type], position: int) -> Type:
+        found: Type | None = None
+        for overload in entry.overloads:
+            bound: dict[str, Type] = {}
+            if all(
+                matches(param, arg, bound)
+                for param, arg in zip(overload.params, types, strict=True)
+            ):
+                result = substitute(overload.result, bound)
+                found = result if found is None else join(found, result)
+        if found is not None:
+            return found
+        given = ", ".join(map(str, types))
+        return self._mismatch(
+            f"no such overload: {entry.name}({given})", position, _number_hint(types)
+        )
+
+    def _list(self, node: ListLiteral, scope: _Scope) -> Type:
+        found: Type | None = None
+        for item in node.items:
+            one = self.visit(item.value, scope)
+            if item.optional:
+                one = self._inner(one, item.value)
+            found = one if found is None else join(found, one)
+        return list_of(found or DYN)
+
+    def _map(self, node: MapLiteral, scope: _Scope) -> Type:
+        key_type: Type | None = None
+        value_type: Type | None = None
+        for entry in node.entries:
+            key = self.visit(entry.key, scope)
+            if key.name not in ("string", "int", "uint", "bool", "dyn"):
+                self._mismatch(
+                    f"a map key is a string, an int, a uint or a bool, not {key}",
+                    entry.key.position,
+                )
+            value = self.visit(entry.value, scope)
+            if entry.optional:
+                value = self._inner(value, entry.value)
+            key_type = key if key_type is None else join(key_type, key)
+            value_type = value if value_type is None else join(value_type, value)
+        return map_of(key_type or DYN, value_type or DYN)
+
+    def _inner(self, found: Type, node: Node) -> Type:
+        if found.name == "optional":
+            return found.params[0]
+        if found.dynamic:
+            return DYN
+        return self._mismatch(f"`?` needs an optional here, not {found}", node.position)
+
+    def _unary(self, node: Unary, scope: _Scope) -> Type:
+        found = self.visit(node.operand, scope)
+        if node.operator == "!":
+            self._need_bool(node.operand, found, "!")
+            return BOOL
+        if found.name in ("int", "double", "dyn"):
+            return found
+        return self._mismatch(f"no such overload: -({found})", node.position)
+
+    def _binary(self, node: Binary, scope: _Scope) -> Type:
+        chain: list[Binary] = []
+        first: Node = node
+        while isinstance(first, Binary):
+            chain.append(first)
+            first = first.left
+        left = self.visit(first, scope)
+        for link in reversed(chain):
+            left = self._operator(link, left, self.visit(link.right, scope))
+            self.checked.types[id(link)] = left
+        return left
+
+    def _operator(self, node: Binary, left: Type, right: Type) -> Type:
+        match node.operator:
+            case "==" | "!=":
+                if not comparable(left, right):
+                    self._mismatch(f"{left} never equals {right}", node.position)
+                return BOOL
+            case "<" | "<=" | ">" | ">=":
+                if not _ordered(left, right):
+                    self._mismatch(
+                        f"no such overload: {left} {node.operator} {right}", node.position
+                    )
+                return BOOL
+            case "in":
+                if right.fields is not None:
+                    right = map_of(STRING, DYN)
+                return self._overload(FUNCTIONS[False, "in", 2], [left, right], node.position)
+            case _:
+                entry = FUNCTIONS[False, f"_{node.operator}_", 2]
+                return self._overload(entry, [left, right], node.position)
+
+    def _comprehension(self, node: Comprehension, scope: _Scope) -> Type:
+        source = self.visit(node.source, scope)
+        if node.kind in ("optMap", "optFlatMap"):
+            return self._optional_map(node, source, scope)
+        key, value = DYN, DYN
+        match source.name:
+            case "list":
+                key, value = INT, source.params[0]
+            case "map":
+                key, value = source.params
+            case "dyn":
+                pass
+            case _:
+                self._mismatch(f"{node.kind}() needs a list or a map, not {source}", node.position)
+        if node.second is not None:
+            inner = {**scope, node.variable: key, node.second: value}
+        else:
+            inner = {**scope, node.variable: key if source.name == "map" else value}
+        if node.condition is not None:
+            self._need_bool(node.condition, self.visit(node.condition, inner), node.kind)
+        body = self.visit(node.body, inner)
+        match node.kind:
+            case "all" | "exists" | "existsOne":
+                self._need_bool(node.body, body, node.kind)
+                return BOOL
+            case "filter":
+                self._need_bool(node.body, body, node.kind)
+                return list_of(inner[node.variable])
+            case "sortBy":
+                return source
+            case "transformMap":
+                return map_of(key, body)
+            case "transformMapEntry":
+                if body.name not in ("map", "dyn"):
+                    self._mismatch(
+                        "transformMapEntry() needs a map as its last", node.body.position
+                    )
+                return body if body.name == "map" else map_of(DYN, DYN)
+            case _:
+                return list_of(body)
+
+    def _optional_map(self, node: Comprehension, source: Type, scope: _Scope) -> Type:
+        if source.name not in ("optional", "dyn"):
+            self._mismatch(f"{node.kind}() needs an optional, not {source}", node.position)
+        element = source.params[0] if source.name == "optional" else DYN
+        body = self.visit(node.body, {**scope, node.variable: element})
+        if node.kind == "optMap":
+            return optional_of(body)
+        if body.name not in ("optional", "dyn"):
+            self._mismatch(f"optFlatMap() needs an optional, not {body}", node.body.position)
+        return body if body.name == "optional" else optional_of(DYN)
+
+
+def _ordered(left: Type, right: Type) -> bool:
+    if left.dynamic and right.dynamic:
+        return True
+    known = right if left.dynamic else left
+    if known.name not in ("bool", "string", "bytes", "timestamp", "duration") and not known.numeric:
+        return False
+    return (
+        left.dynamic or right.dynamic or left.name == right.name or (left.numeric and right.numeric)
+    )
+
+
+def _number_hint(types: list[Type]) -> str | None:
+    names = {found.name for found in types}
+    if names == {"int", "double"}:
+        return "arithmetic does not mix int and double: write 1.0 for 1, or double(x)"
+    return None
+
+
+# JSON Schema to types.
+
+_JSON_TYPES = {"integer": INT, "number": DOUBLE, "string": STRING, "boolean": BOOL, "null": NULL}
+
+
+def type_of_schema(schema: Any) -> Type:
+    """The type of every value that a JSON Schema accepts; DYN where a schema says too little.
+
+    References within the document are followed; one that leads back to itself is DYN there.
+    """
+    return _schema_type(schema, schema, ())
+
+
+def _schema_type(schema: Any, root: Any, path: tuple[str, ...]) -> Type:
+    if not isinstance(schema, Mapping) or len(path) > _SCHEMA_DEPTH_MAX:
+        return DYN
+    rules = cast("Mapping[str, Any]", schema)
+    reference = rules.get("$ref")
+    if isinstance(reference, str):
+        if reference in path:
+            return DYN
+        return _schema_type(_resolve(root, reference), root, (*path, reference))
+    if "const" in rules:
+        return _value_type(rules["const"], rules)
+    if isinstance(rules.get("enum"), list):
+        return _joined(_value_type(value, rules) for value in rules["enum"])
+    for word in ("oneOf", "anyOf"):
+        if isinstance(rules.get(word), list) and "type" not in rules:
+            return _joined(_schema_type(one, root, (*path, word)) for one in rules[word])
+    parts = rules.get("allOf")
+    if isinstance(parts, list) and "type" not in rules:
+        known = [_schema_type(part, root, (*path, "allOf")) for part in cast("list[Any]", parts)]
+        known = [part for part in known if not part.dynamic]
+        return known[0] if len(known) == 1 else DYN
+    return _named_type(rules.get("type"), rules, root, path)
+
+
+def _named_type(name: Any, rules: Mapping[str, Any], root: Any, path: tuple[str, ...]) -> Type:
+    if isinstance(name, list):
+        names = cast("list[Any]", name)
+        return _joined(_named_type(one, rules, root, path) for one in names)
+    if name == "array":
+        return list_of(_schema_type(rules.get("items"), root, (*path, "items")))
+    if name == "object" or (name is None and "properties" in rules):
+        return _object_type(rules, root, path)
+    return _JSON_TYPES.get(name, DYN) if isinstance(name, str) else DYN
+
+
+def _object_type(rules: Mapping[str, Any], root: Any, path: tuple[str, ...]) -> Type:
+    properties = cast("Mapping[str, Any]", rules.get("properties") or {})
+    more = rules.get("additionalProperties", True)
+    patterned = bool(rules.get("patternProperties"))
+    rest = DYN if patterned else _schema_type(more, root, (*path, "additionalProperties"))
+    if not properties and more is not False:
+        return map_of(STRING, rest)
+    return Type(
+        "map",
+        (STRING, rest),
+        {key: _schema_type(value, root, (*path, key)) for key, value in properties.items()},
+        frozenset(rules.get("required") or ()),
+        more is False and not patterned,
+    )
+
+
+def _value_type(value: Any, rules: Mapping[str, Any]) -> Type:
+    if rules.get("type") == "number":
+        return DOUBLE
+    match value:
+        case bool() | int() | float() | str() | None:
+            return BY_NAME[kind_of(value)]
+        case _:
+            return DYN
+
+
+def _joined(types: Iterable[Type]) -> Type:
+    found = list(types)
+    if not found:
+        return DYN
+    rest = [one for one in found if one.name != "null"]
+    if rest and all(one.name in ("double", "int") for one in rest) and DOUBLE in rest:
+        return DOUBLE if len(rest) == len(found) else NUMBER_OR_NULL
+    result = found[0]
+    for one in found[1:]:
+        result = join(result, one)
+    return result
+
+
+def _resolve(root: Any, reference: str) -> Any:
+    if not reference.startswith("#"):
+        return None
+    here = root
+    for part in reference[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(here, Mapping):
+            return None
+        here = cast("Mapping[str, Any]", here).get(key)
+    return here

@@ -1,0 +1,145 @@
+"""Static types: what is known of a value before it is there.
+
+`typecheck.py` finds them for a tree and reads them from a JSON Schema; the values are in `values.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A CEL type; `params` are those of a list, map, optional or type.
+
+    A map from a schema also knows its `fields`; `closed` says that it has no others. DYN with a
+    parameter DOUBLE is a number that may also be null: its whole numbers are read as doubles.
+    """
+
+    name: str
+    params: tuple[Type, ...] = ()
+    fields: Mapping[str, Type] | None = field(default=None, hash=False)
+    required: frozenset[str] = frozenset()
+    closed: bool = False
+
+    def __str__(self) -> str:
+        if self.fields is not None:
+            return "object"
+        if not self.params or self.name == "dyn":
+            return self.name
+        return f"{self.name}({', '.join(map(str, self.params))})"
+
+    @property
+    def dynamic(self) -> bool:
+        """Nothing is known of it."""
+        return self.name == "dyn"
+
+    @property
+    def numeric(self) -> bool:
+        return self.name in ("int", "uint", "double")
+
+    @property
+    def reads_double(self) -> bool:
+        """A whole JSON number of this type is read as a double."""
+        return self is DOUBLE or self.name == "double" or (self.dynamic and bool(self.params))
+
+
+DYN = Type("dyn")
+NULL = Type("null")
+BOOL = Type("bool")
+INT = Type("int")
+UINT = Type("uint")
+DOUBLE = Type("double")
+STRING = Type("string")
+BYTES = Type("bytes")
+TIMESTAMP = Type("timestamp")
+DURATION = Type("duration")
+NUMBER_OR_NULL = Type("dyn", (DOUBLE,))
+TYPE = Type("type", (DYN,))
+
+BY_NAME = {
+    t.name: t
+    for t in (DYN, NULL, BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION, TYPE)
+}
+
+
+def list_of(element: Type) -> Type:
+    """A list of such elements."""
+    return Type("list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """A map from such keys to such values."""
+    return Type("map", (key, value))
+
+
+def optional_of(element: Type) -> Type:
+    """Such a value, or none."""
+    return Type("optional", (element,))
+
+
+def object_of(
+    fields: Mapping[str, Type], *, required: frozenset[str] | None = None, closed: bool = True
+) -> Type:
+    """A map with these fields; all of them required unless told, and no others while closed."""
+    return Type(
+        "map",
+        (STRING, DYN),
+        dict(fields),
+        frozenset(fields) if required is None else required,
+        closed,
+    )
+
+
+def join(a: Type, b: Type) -> Type:
+    """The one type that holds values of both; DYN where there is none better."""
+    if a == b:
+        return a
+    if a.name == b.name and a.fields is None and b.fields is None and not a.dynamic:
+        return Type(a.name, tuple(join(x, y) for x, y in zip(a.params, b.params, strict=True)))
+    return DYN
+
+
+def comparable(a: Type, b: Type) -> bool:
+    """`a == b` can be true: one type, numbers of any type, null and anything, or unknown."""
+    if a.dynamic or b.dynamic or (a.numeric and b.numeric):
+        return True
+    if a.name == "null" or b.name == "null":
+        return True
+    if a.name != b.name:
+        return False
+    return all(comparable(x, y) for x, y in zip(a.params, b.params, strict=True))
+
+
+def matches(param: Type, arg: Type, bound: dict[str, Type]) -> bool:
+    """An argument fits a parameter; type variables (`A`, `B`) are bound on the way."""
+    if param.name.isupper():
+        known = bound.get(param.name)
+        if known is None or known.dynamic:
+            bound[param.name] = arg
+            return True
+        if arg.dynamic:
+            return True
+        if not comparable(known, arg):
+            return False
+        bound[param.name] = join(known, arg)
+        return True
+    if arg.dynamic:
+        for inner in param.params:
+            matches(inner, DYN, bound)
+        return True
+    if param.dynamic:
+        return True
+    if param.name != arg.name:
+        return False
+    return all(matches(x, y, bound) for x, y in zip(param.params, arg.params, strict=True))
+
+
+def substitute(result: Type, bound: Mapping[str, Type]) -> Type:
+    """A result type with its type variables replaced by what they were bound to."""
+    if result.name.isupper():
+        return bound.get(result.name, DYN)
+    if not result.params:
+        return result
+    return Type(result.name, tuple(substitute(param, bound) for param in result.params))
