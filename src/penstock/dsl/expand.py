@@ -12,33 +12,13 @@ from typing import Any, cast
 from penstock.dsl.duration import seconds
 from penstock.dsl.finding import Path
 from penstock.dsl.implied import add_ends
+from penstock.dsl.schema import BODY_TYPES, CONFIG_FIELDS, beside
 
 Document = dict[str, Any]
 
 ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
-TASK_FIELDS = (
-    *("type", "name", "config", "inputs", "outputSchema", "retry", "timeout", "conditions"),
-    *("onComplete", "onError", "compensate", "reads", "writes", "join", "resources"),
-    *("priority", "queue"),
-)
-CONFIG_FIELDS: dict[str, tuple[str, ...]] = {
-    "start": (),
-    "end": ("terminate",),
-    "activity": ("activity", "queue", "once"),
-    "http": ("method", "url", "headers", "body"),
-    "transform": ("set",),
-    "gateway": ("kind", "default"),
-    "timer": ("delay", "until"),
-    "signal": ("name", "schema", "timeout", "reply", "transient"),
-    "publish": ("topic", "payload"),
-    "subworkflow": ("definition", "version", "detached"),
-    "map": ("items", "body", "limit", "n", "cancel", "more", "onItemError", "tolerate"),
-    "loop": ("while", "until", "body", "max"),
-    "form": ("schema", "assignee", "due"),
-    "cancel": ("tasks",),
-    "mutex": ("name", "body"),
-}
-BODY_TYPES = ("map", "loop", "mutex")
+UNKNOWN_TYPE = "?"
+"""The type of a task that has none that can be read; nothing else is said about it."""
 SOURCE_WORDS = ("from", "value", "template", "secret")
 _DURATIONS = {"timer": ("delay",), "signal": ("timeout",), "form": ("due",)}
 _EXPRESSIONS = {"loop": ("while", "until"), "map": ("items",)}
@@ -122,8 +102,8 @@ class _Expansion:
         if "do" in task:
             full["type"] = "activity"
             self._moves((*at, "type"), (*written, "do"))
-        kind = full.get("type")
-        if isinstance(kind, str) and kind in CONFIG_FIELDS:
+        kind = full.setdefault("type", UNKNOWN_TYPE)
+        if kind in CONFIG_FIELDS:
             config = self._config(kind, name, task, full, at, written)
             if config:
                 full["config"] = config
@@ -295,11 +275,6 @@ class _Expansion:
             if found is not None:
                 return found + path[length:]
         return path
-
-
-def beside(kind: str) -> tuple[str, ...]:
-    """Config fields that may be written beside `type`: those that no task has by the same name."""
-    return tuple(field for field in CONFIG_FIELDS[kind] if field not in TASK_FIELDS)
 
 
 def _after(name: str, task: Document, origin: Path) -> list[tuple[Document, Path]]:

@@ -52,3 +52,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint that names the word that was probably meant."""
     meant = nearest(word, known)
     return None if meant is None else f"did you mean `{meant}`?"
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """As they stand in the text."""
+    return sorted(findings, key=lambda finding: (finding.place.line, finding.place.column))

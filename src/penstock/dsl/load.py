@@ -13,8 +13,9 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from penstock.dsl.complain import complain, without
 from penstock.dsl.expand import expand
-from penstock.dsl.finding import Finding, Path, Place
+from penstock.dsl.finding import Finding, Path, Place, in_order
 from penstock.dsl.read_json import read_json
 from penstock.dsl.read_yaml import read_yaml
 from penstock.dsl.tree import BYTES_MAX, Lines, Places, Problem, Reading
@@ -22,6 +23,7 @@ from penstock.errors import DefinitionInvalid
 from penstock.model.definition import Definition
 
 Format = Literal["json", "yaml"]
+UNKNOWN_ID = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,21 @@ def _build(
     if not isinstance(document, dict):
         place = Place(source, *places.nearest(()), ())
         return None, [*findings, _not_a_definition(document, place)]
-    full, moved = expand(cast("dict[str, Any]", document))
+    document = cast("dict[str, Any]", document)
+    complaint = complain(document, places, source)
+    findings = in_order([*findings, *complaint.findings])
+    if complaint.findings:
+        document = without(document, complaint)
+        document.setdefault("id", UNKNOWN_ID)
+        document.setdefault("tasks", {})
+    full, moved = expand(document)
     try:
         definition = msgspec.convert(full, Definition)
     except msgspec.ValidationError as error:
-        place = Place(source, *places.nearest(()), ())
-        return None, [*findings, Finding("wrong-type", "error", str(error), place)]
+        if not complaint.findings:
+            place = Place(source, *places.nearest(()), ())
+            findings.append(Finding("wrong-type", "error", str(error), place))
+        return None, findings
     warnings = tuple(finding for finding in findings if finding.level == "warning")
     loaded = Loaded(definition, places.led_back(moved), source, warnings, text, full)
     return loaded, findings

@@ -1,0 +1,279 @@
+"""What JSON Schema finds wrong, told to people: the place, what was expected, what was probably meant.
+
+Also says how to go on without each wrong part, so that the rest can be checked in the same go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+import jsonschema_rs
+
+from penstock.dsl.expand import UNKNOWN_TYPE
+from penstock.dsl.finding import Finding, Path, Place, did_you_mean
+from penstock.dsl.schema import KINDS, document_schema
+from penstock.dsl.tree import Places
+
+FINDINGS_MAX = 200
+NOT_YET = {"event": "bus events (SPEC 2.2 `event`) come with the bus"}
+
+
+@dataclass(slots=True)
+class Complaint:
+    """Findings, the paths to go on without, and the tasks whose type is not known."""
+
+    findings: list[Finding] = field(default_factory=list[Finding])
+    drop: set[Path] = field(default_factory=set[Path])
+    untyped: set[Path] = field(default_factory=set[Path])
+
+
+def complain(document: dict[str, Any], places: Places, source: str) -> Complaint:
+    """Hold a document against the published schema."""
+    validator = _validator()
+    complaint = Complaint()
+    if validator.is_valid(document):
+        return complaint
+    translator = _Translator(places, source, complaint)
+    for error in validator.iter_errors(document):
+        translator.add(error)
+        if len(complaint.findings) >= FINDINGS_MAX:
+            break
+    return complaint
+
+
+@cache
+def _validator() -> Any:
+    return cast("Any", jsonschema_rs).Draft202012Validator(document_schema())
+
+
+class _Translator:
+    def __init__(self, places: Places, source: str, complaint: Complaint) -> None:
+        self._places = places
+        self._source = source
+        self._complaint = complaint
+
+    def add(self, error: Any) -> None:
+        path: Path = tuple(error.instance_path)
+        rule: list[str | int] = list(error.schema_path)
+        kind: str = error.kind.name
+        match kind:
+            case "additionalProperties":
+                self._unknown_fields(error.kind.unexpected, path, _schema_at(rule[:-1]))
+            case "required":
+                self._missing(error.kind.property, path, rule)
+            case "oneOf":
+                self._not_one(error, path, rule)
+            case "propertyNames":
+                self._bad_id(error.kind.error.instance, path)
+            case "falseSchema":
+                self._twice(path)
+            case "enum" if rule[:2] == ["$defs", "task"]:
+                self._unknown_type(error.instance, path)
+            case "enum":
+                self._not_an_option(error, path, _schema_at(rule[:-1]))
+            case "const" if path[-1:] == ("type",):
+                self._say(
+                    "invalid-value",
+                    path,
+                    f"`do` makes this an activity, and `type` says {_shown(error.instance)}",
+                    "leave out one of the two",
+                )
+            case _:
+                self._wrong(kind, error.instance, path, rule)
+
+    def _unknown_fields(self, names: Iterable[str], path: Path, schema: dict[str, Any]) -> None:
+        known = list(schema["properties"])
+        for name in names:
+            hint = did_you_mean(name, known)
+            if hint is None and len(known) <= 12:
+                hint = f"it takes {_listed(known, 'and')}" if known else "it takes none"
+            what = schema.get("title", "an object")
+            self._say(
+                "unknown-field", (*path, name), f"no field `{name}` in {what}", hint, key=True
+            )
+            self._complaint.drop.add((*path, name))
+
+    def _missing(self, name: str, path: Path, rule: list[str | int]) -> None:
+        needs = _schema_at(rule[:-1]).get("x-needs", [name])
+        self._say(
+            "missing-field", path, f"{_what(path)} needs {_listed(needs, 'or')}", None, key=True
+        )
+        if rule[1:2] == ["task"]:
+            self._complaint.untyped.add(path)
+        elif path:
+            self._complaint.drop.add(path)
+
+    def _not_one(self, error: Any, path: Path, rule: list[str | int]) -> None:
+        names: list[str] = _schema_at(rule[:-1]).get("x-needs", [])
+        if type(error.kind).__name__.endswith("OneOfNotValid"):
+            message = f"{_what(path)} needs {_listed(names, 'or')}"
+            self._say("missing-field", path, message, None, key=True)
+        else:
+            message = f"{_what(path)} takes only one of {_listed(names, 'and')}"
+            self._say("invalid-value", path, message, None, key=True)
+        if not str(rule[1]).endswith("Task"):
+            self._complaint.drop.add(path)
+
+    def _bad_id(self, name: str, path: Path) -> None:
+        self._say(
+            "invalid-id",
+            (*path, name),
+            f"`{name}` can't be the id of a task",
+            "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`",
+            key=True,
+        )
+
+    def _twice(self, path: Path) -> None:
+        other = {"do": "`activity`", "when": "`condition`"}.get(str(path[-1]), "the config")
+        self._say(
+            "duplicate-key",
+            path,
+            f"`{path[-1]}` says again what {other} says",
+            "keep one of the two",
+            key=True,
+        )
+        self._complaint.drop.add(path)
+
+    def _unknown_type(self, instance: Any, path: Path) -> None:
+        self._complaint.untyped.add(path[:-1])
+        if not isinstance(instance, str):
+            message = f"`type` must be a type of task, not {_shown(instance)}"
+            self._say("wrong-type", path, message, None)
+        elif instance in NOT_YET:
+            self._say(
+                "not-yet", path, f"tasks of type `{instance}` are not here yet", NOT_YET[instance]
+            )
+        else:
+            hint = did_you_mean(instance, KINDS) or f"types are {_listed(KINDS, 'and')}"
+            self._say("unknown-type", path, f"no type of task is called `{instance}`", hint)
+
+    def _not_an_option(self, error: Any, path: Path, schema: dict[str, Any]) -> None:
+        options = [str(option) for option in error.kind.options]
+        shown = _shown(error.instance)
+        message = f"{_field(path)} must be {_listed(options, 'or')}, not {shown}"
+        hint = did_you_mean(error.instance, options) if isinstance(error.instance, str) else None
+        self._say("invalid-value", path, message, hint)
+        self._complaint.drop.add(path)
+
+    def _wrong(self, kind: str, instance: Any, path: Path, rule: list[str | int]) -> None:
+        schema = _schema_at(rule[:-1])
+        title: str = schema.get("title", "something else")
+        shown = _shown(instance)
+        code = "wrong-type" if kind == "type" else "invalid-value"
+        hint = None
+        if kind != "type" and title.startswith("a duration"):
+            code, hint = "invalid-duration", "write `500ms`, `30s`, `5m`, `2h`, `1d` or ISO 8601"
+        elif kind == "pattern" and title == "an id":
+            code = "invalid-id"
+            hint = "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`"
+        elif kind == "minProperties":
+            title, shown = "an object with at least one task", "empty"
+        elif kind == "type":
+            hint = _type_hint(instance, schema.get("type"), path)
+        self._say(code, path, f"{_field(path)} must be {title}, not {shown}", hint)
+        if rule[:3] == ["$defs", "task", "type"]:
+            self._complaint.untyped.add(path)
+        else:
+            self._complaint.drop.add(path)
+
+    def _say(
+        self, code: str, path: Path, message: str, hint: str | None, *, key: bool = False
+    ) -> None:
+        place = Place(self._source, *self._places.nearest(path, key=key), path)
+        finding = Finding(code, "error", message, place, hint)
+        if finding not in self._complaint.findings:
+            self._complaint.findings.append(finding)
+
+
+def without(value: Any, complaint: Complaint, path: Path = ()) -> Any:
+    """A document that can be expanded: without its wrong parts, each task with some type."""
+    if isinstance(value, dict):
+        kept = {
+            key: without(part, complaint, (*path, key))
+            for key, part in cast("dict[str, Any]", value).items()
+            if (*path, key) not in complaint.drop
+        }
+        return {**kept, "type": UNKNOWN_TYPE} if path in complaint.untyped else kept
+    if path in complaint.untyped:
+        return {"type": UNKNOWN_TYPE}
+    if isinstance(value, list):
+        # In `links` and `after` the others keep their index, so that they keep their places.
+        keeps_index = path[-1:] in (("links",), ("after",))
+        return [
+            None if (*path, index) in complaint.drop else without(part, complaint, (*path, index))
+            for index, part in enumerate(cast("list[Any]", value))
+            if keeps_index or (*path, index) not in complaint.drop
+        ]
+    return value
+
+
+def _schema_at(rule: list[str | int]) -> dict[str, Any]:
+    at: Any = document_schema()
+    for step in rule:
+        at = at[step]
+    return cast("dict[str, Any]", at) if isinstance(at, dict) else {}
+
+
+def _what(path: Path) -> str:
+    """What stands at a path, for the beginning of a sentence."""
+    if not path:
+        return "a definition"
+    match path[-2:]:
+        case ("tasks", str(name)):
+            return f"task `{name}`"
+        case ("links" | "after", int()):
+            return "a link"
+        case (_, "after"):
+            return "a link"
+        case ("inputs", str(name)):
+            return f"input `{name}`"
+        case (_, "body"):
+            return "the task in `body`"
+        case _:
+            return _field(path)
+
+
+def _field(path: Path) -> str:
+    names = [index for index, step in enumerate(path) if isinstance(step, str)]
+    if not names:
+        return "a definition"
+    name, *indexes = path[names[-1] :]
+    return "`" + str(name) + "".join(f"[{index}]" for index in indexes) + "`"
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"text `{value}`" if len(value) <= 40 else f"text `{value[:37]}...`"
+        case int() | float():
+            return f"the number {value}"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _type_hint(instance: Any, wanted: Any, path: Path) -> str | None:
+    if wanted == "string" and isinstance(instance, (int, float)):
+        text = str(instance).lower() if isinstance(instance, bool) else str(instance)
+        return f'put it in quotes: `{path[-1]}: "{text}"`'
+    if wanted == "boolean" and isinstance(instance, str):
+        if instance.lower() in ("yes", "on", "true", "y"):
+            return "write `true`"
+        if instance.lower() in ("no", "off", "false", "n"):
+            return "write `false`"
+    return None
+
+
+def _listed(names: Iterable[str], word: str) -> str:
+    quoted = [f"`{name}`" for name in names]
+    if len(quoted) < 2:
+        return "".join(quoted)
+    return f"{', '.join(quoted[:-1])} {word} {quoted[-1]}"
