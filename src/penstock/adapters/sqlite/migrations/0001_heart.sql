@@ -43,9 +43,16 @@ CREATE UNIQUE INDEX runs_by_id ON runs (id, generation);
 CREATE INDEX runs_open ON runs (run) WHERE open = 1;
 CREATE INDEX runs_closed ON runs (status, run) WHERE open = 0;
 CREATE INDEX runs_by_definition ON runs (definition, run);
-CREATE INDEX runs_by_created ON runs (created_at);
 CREATE INDEX runs_by_parent ON runs (substr(parent, 1, instr(parent, char(10)) - 1), run)
   WHERE parent IS NOT NULL;
+
+-- When the runs of each 1024 neighbouring keys were created. Keys rise about as time does, so that this small
+-- table stands for an index by time, at the cost of one row a commit instead of one entry a run.
+CREATE TABLE spans (
+  span   INTEGER PRIMARY KEY,
+  oldest REAL NOT NULL,
+  newest REAL NOT NULL
+);
 
 -- Positions and keys are the highest plus one. They are never given twice, as the newest of each
 -- may not be deleted: whoever cleans up leaves it until there is a newer one.

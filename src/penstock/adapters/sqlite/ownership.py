@@ -1,0 +1,83 @@
+"""Who owns a database: a POSIX lock on the file `<database>-owner` beside it.
+
+The kernel drops the lock with its process, however that ends, and forked children do not inherit it. But it
+belongs to the process, not to the descriptor: closing ANY descriptor of the file would drop it. So the file
+is opened here and nowhere else, and one table for the whole process says which ones are held.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+
+from penstock.errors import StoreError
+
+_held: dict[tuple[int, int], int] = {}
+"""Descriptors of the locks that this process holds, by device and inode."""
+_guard = threading.Lock()
+
+
+def _after_fork() -> None:
+    # The child has the descriptors but not the locks; closing them there harms nobody.
+    global _guard
+    _guard = threading.Lock()
+    for descriptor in _held.values():
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Lock:
+    """The lock of one database; at most one in the world is held."""
+
+    def __init__(self, database: str) -> None:
+        self.path = database + "-owner"
+        self._key: tuple[int, int] | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._key is not None and self._key in _held
+
+    def take(self) -> bool:
+        """True if it is ours now; False while another process, or another store in this one, has it."""
+        with _guard:
+            try:
+                key = _identity(os.stat(self.path))
+            except FileNotFoundError:
+                key = None
+            if key in _held:
+                return False
+            try:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except OSError as error:
+                raise self._failed(error) from error
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    return False
+                raise self._failed(error) from error
+            self._key = _identity(os.fstat(descriptor))
+            _held[self._key] = descriptor
+            return True
+
+    def drop(self) -> None:
+        with _guard:
+            if self._key is not None and (descriptor := _held.pop(self._key, None)) is not None:
+                os.close(descriptor)
+            self._key = None
+
+    def _failed(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"{self.path} cannot be locked: {error.strerror}",
+            hint="the database needs a local disk with POSIX locks, in a folder that we may write to",
+        )
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -1,0 +1,505 @@
+"""SqliteStore: the port `Store` on one SQLite file.
+
+Writes go through one connection, one at a time, by default on the loop's own thread: a commit takes less than a
+hand-over to a thread that starves beside a busy loop (decision: DEPENDENCIES 3). Reads have a connection of their own
+and so never see what is not yet on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.adapters.sqlite import appending, listing
+from penstock.adapters.sqlite.database import (
+    CHECKPOINT_SAFE,
+    SQLITE_OLDEST,
+    Locked,
+    connect,
+    facts,
+    migrate,
+    translated,
+)
+from penstock.adapters.sqlite.ownership import Lock
+from penstock.adapters.sqlite.rows import (
+    DEFINITION,
+    EVENT,
+    OWNER,
+    RUN,
+    chunks,
+    definition_of,
+    marks,
+    owner_of,
+    row_of,
+    snapshot_of,
+    stored_of,
+)
+from penstock.errors import Fenced, Rejected, StoreError, StoreLocked
+from penstock.ports.store import (
+    Append,
+    Appended,
+    DefinitionRow,
+    Owner,
+    Position,
+    Query,
+    Row,
+    RunKey,
+    Snapshot,
+    Stored,
+)
+
+WAL_BYTES_MAX = 16 * 1024 * 1024
+"""Past this the owner brings the log back into the database; it bounds how long that takes."""
+COUNTS = ("commits", "appends", "events", "syncs", "conflicts", "busy", "checkpoints")
+PAUSE_SECONDS_FIRST = 0.0005
+PAUSE_SECONDS_MAX = 0.02
+
+T = TypeVar("T")
+Group = Sequence[appending.Prepared]
+
+
+class Unsure(Exception):
+    """COMMIT failed: whether it was done has to be looked up."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class SqliteStore:
+    """See `ports/store.py` for what each method promises."""
+
+    connection_class: type[sqlite3.Connection] = sqlite3.Connection
+    """For tests that break the connection."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        threaded: bool = False,
+        busy_seconds_max: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = os.path.realpath(path)
+        self._threaded = threaded
+        self._busy_seconds_max = busy_seconds_max
+        self._clock = clock
+        self._writing = asyncio.Lock()
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._lock = Lock(self.path)
+        self._owned: Owner | None = None
+        self._wal_bytes_next = WAL_BYTES_MAX
+        self._counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+
+    # -- opening and closing
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        self._check_place()
+        async with self._writing:
+            if self._writer is None:
+                await self._patiently(self._connect)
+
+    def _check_place(self) -> None:
+        if sqlite3.sqlite_version_info < SQLITE_OLDEST:
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 is needed")
+        folder = os.path.dirname(self.path)
+        if not os.path.isdir(folder):
+            raise StoreError(
+                f"the folder {folder} does not exist", hint=f"create it first: mkdir -p {folder}"
+            )
+        if os.path.isdir(self.path):
+            raise StoreError(f"{self.path} is a folder, not a database")
+
+    def _connect(self) -> None:
+        writer = connect(self.path, kind=self.connection_class)
+        try:
+            migrate(writer, self.path)
+            self._reader = connect(self.path, kind=self.connection_class, reading=True)
+        except BaseException:
+            writer.close()
+            raise
+        if self._threaded:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite")
+        self._writer = writer
+
+    async def close(self) -> None:
+        if self._writer is None:
+            return
+        if self._owned is not None:
+            await self.release(self._owned)
+        async with self._writing:
+            if self._thread is not None:
+                self._thread.shutdown()
+            if self._reader is not None:
+                self._reader.close()
+            self._writer.close()
+            self._writer = self._reader = self._thread = None
+
+    def describe(self) -> dict[str, Any]:
+        """What this store stands on and what was chosen because of it; for the log and for bug reports."""
+        safe = sqlite3.sqlite_version_info >= CHECKPOINT_SAFE
+        chosen = "the owner alone, holding the write lock"
+        return {
+            "store": "sqlite",
+            "path": self.path,
+            "sqlite": sqlite3.sqlite_version,
+            "commits": "in a writer thread" if self._threaded else "on the loop's thread",
+            "checkpoints": f"{chosen}; others past a larger size" if safe else chosen,
+            **facts(self._reading()),
+        }
+
+    # -- one way to write, one way to read
+
+    def _reading(self) -> sqlite3.Connection:
+        if self._reader is None:
+            raise StoreError(f"{self.path} is not open")
+        return self._reader
+
+    async def _patiently(self, work: Callable[[], T], *, threaded: bool = False) -> T:
+        """Do it; while the database is busy try again from the loop, which goes on meanwhile."""
+        loop = asyncio.get_running_loop()
+        begun, pause = None, PAUSE_SECONDS_FIRST
+        while True:
+            try:
+                if threaded and self._thread is not None:
+                    return await _whole(loop.run_in_executor(self._thread, work))
+                return work()
+            except Locked as error:
+                self._counts["busy"] += 1
+                now = loop.time()
+                begun = now if begun is None else begun
+                left = begun + self._busy_seconds_max - now
+                if left <= 0:
+                    raise StoreLocked(
+                        f"{self.path} stayed locked for {self._busy_seconds_max:g} s; nothing was written",
+                        hint="which other program has a transaction open on it?",
+                    ) from error
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.6, PAUSE_SECONDS_MAX)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """One transaction, on disk on return."""
+        async with self._writing:
+            try:
+                return await self._patiently(lambda: self._transact(work), threaded=True)
+            except Unsure as error:
+                raise self._meaning(error.cause) from error.cause
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        db = self._writer
+        if db is None:
+            raise StoreError(f"{self.path} is not open")
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            result = work(db)
+        except BaseException as error:
+            self._roll_back(db)
+            if isinstance(error, sqlite3.Error):
+                raise translated(error, self.path) from error
+            raise
+        try:
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(db)
+            raise Unsure(error) from error
+        self._counts["commits"] += 1
+        self._counts["syncs"] += 1
+        return result
+
+    def _roll_back(self, db: sqlite3.Connection) -> None:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+    def _meaning(self, error: sqlite3.Error) -> Exception:
+        meaning = translated(error, self.path)
+        return StoreError(f"{self.path}: {error}") if isinstance(meaning, Locked) else meaning
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def attempt() -> T:
+            try:
+                return work(self._reading())
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+
+        return await self._patiently(attempt)
+
+    async def _all(
+        self, make: Callable[[tuple[Any, ...]], T], text: str, values: Sequence[Any] = ()
+    ) -> list[T]:
+        rows = await self._read(lambda db: db.execute(text, values).fetchall())
+        return [make(columns) for columns in rows]
+
+    async def _one(
+        self, make: Callable[[tuple[Any, ...]], T], text: str, values: Sequence[Any] = ()
+    ) -> T | None:
+        columns = await self._read(lambda db: db.execute(text, values).fetchone())
+        return None if columns is None else make(columns)
+
+    # -- appending
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        if not appends:
+            return []
+        group = [appending.Prepared(append) for append in appends]
+        async with self._writing:
+            await self._tidy()
+            outcomes = await self._append(group)
+        counts = self._counts
+        for prepared, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                counts["appends"] += 1
+                counts["events"] += len(prepared.hashes)
+            else:
+                counts["conflicts"] += 1
+        return outcomes
+
+    async def _append(self, group: Group, *, judging: bool = False) -> list[Appended | Exception]:
+        try:
+            return await self._patiently(
+                lambda: self._transact(lambda db: appending.write(db, group, judging=judging)),
+                threaded=True,
+            )
+        except appending.Judge as error:
+            if judging:
+                raise StoreError(f"{self.path} refuses what it should take: {error}") from error
+        except Unsure as error:
+            # The answer was lost, not necessarily the commit: look for our own append first.
+            if (found := await self._read(lambda db: appending.look(db, group))) is not None:
+                return found
+            raise self._meaning(error.cause) from error.cause
+        return await self._append(group, judging=True)
+
+    async def _tidy(self) -> None: ...
+
+    async def save_snapshots(self, snapshots: Sequence[tuple[RunKey, Snapshot]]) -> None:
+        if not snapshots:
+            return
+        rows = [(key, s.revision, s.state, s.hash) for key, s in snapshots]
+        text = (
+            "INSERT INTO snapshots (run, revision, state, hash) VALUES (?,?,?,?)"
+            " ON CONFLICT (run) DO UPDATE SET revision=excluded.revision, state=excluded.state,"
+            " hash=excluded.hash WHERE excluded.revision >= revision"
+        )
+        await self._write(lambda db: db.executemany(text, rows) and None)
+
+    # -- reading
+
+    async def find(self, id: str, generation: int | None = None) -> Row | None:
+        if generation is None:
+            text = f"SELECT {RUN} FROM runs WHERE id=? ORDER BY generation DESC LIMIT 1"
+            return await self._one(row_of, text, (id,))
+        return await self._one(
+            row_of, f"SELECT {RUN} FROM runs WHERE id=? AND generation=?", (id, generation)
+        )
+
+    async def find_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Row]:
+        found: dict[RunKey, Row] = {}
+        for part in chunks(keys):
+            text = f"SELECT {RUN} FROM runs WHERE run IN ({marks(part)})"
+            found.update((row.key, row) for row in await self._all(row_of, text, part))
+        return found
+
+    async def events(
+        self, key: RunKey, *, after: int = 0, limit: int | None = None
+    ) -> list[Stored]:
+        text = f"SELECT {EVENT} FROM events WHERE run=? AND seq>? ORDER BY seq LIMIT ?"
+        return await self._all(stored_of, text, (key, after, -1 if limit is None else limit))
+
+    async def events_many(self, keys: Mapping[RunKey, int]) -> dict[RunKey, list[Stored]]:
+        found: dict[RunKey, list[Stored]] = {key: [] for key in keys}
+        for part in chunks([value for pair in keys.items() for value in pair]):
+            wanted = ",".join(["(?,?)"] * (len(part) // 2))
+            text = (
+                f"WITH wanted (key, after) AS (VALUES {wanted})"
+                f" SELECT {EVENT} FROM wanted CROSS JOIN events ON run=key AND seq>after"
+            )
+            for event in await self._all(stored_of, text, part):
+                found[event.key].append(event)
+        return found
+
+    async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for part in chunks(seqs):
+            text = f"SELECT seq, payload FROM events WHERE run=? AND seq IN ({marks(part)})"
+            found.update(await self._all(_pair, text, (key, *part)))
+        return found
+
+    async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
+        text = f"SELECT {EVENT} FROM events WHERE position>? ORDER BY position LIMIT ?"
+        return await self._all(stored_of, text, (after, limit))
+
+    async def head(self) -> Position:
+        text = "SELECT coalesce(max(position), 0) FROM events"
+        return (await self._all(_first, text))[0]
+
+    async def snapshot(self, key: RunKey) -> Snapshot | None:
+        return (await self.snapshots_many([key])).get(key)
+
+    async def snapshots_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Snapshot]:
+        found: dict[RunKey, Snapshot] = {}
+        for part in chunks(keys):
+            text = f"SELECT run, revision, state, hash FROM snapshots WHERE run IN ({marks(part)})"
+            for key, *columns in await self._all(tuple, text, part):
+                found[key] = snapshot_of(tuple(columns))
+        return found
+
+    async def open_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
+        text = f"SELECT {RUN} FROM runs INDEXED BY runs_open WHERE open=1 AND run>? ORDER BY run LIMIT ?"
+        return await self._all(row_of, text, (after, limit))
+
+    async def list(self, query: Query) -> list[Row]:
+        rows = await self._read(lambda db: db.execute(*listing.page(db, query)).fetchall())
+        return [row_of(columns) for columns in rows]
+
+    async def count(self, query: Query) -> int:
+        return await self._read(lambda db: db.execute(*listing.counting(db, query)).fetchone()[0])
+
+    # -- definitions and global data
+
+    async def publish(self, definition: DefinitionRow) -> DefinitionRow:
+        return await self._write(lambda db: _publish(db, definition))
+
+    async def definition(self, id: str, version: str | None = None) -> DefinitionRow | None:
+        if version is None:
+            text = f"SELECT {DEFINITION} FROM definitions WHERE id=? ORDER BY number DESC LIMIT 1"
+            return await self._one(definition_of, text, (id,))
+        text = f"SELECT {DEFINITION} FROM definitions WHERE id=? AND version=?"
+        return await self._one(definition_of, text, (id, version))
+
+    async def definitions(self) -> list[DefinitionRow]:
+        text = f"SELECT {DEFINITION} FROM definitions ORDER BY id, number"
+        return await self._all(definition_of, text)
+
+    async def data_global(self) -> dict[str, bytes]:
+        return dict(await self._all(_pair, "SELECT name, value FROM globals"))
+
+    async def set_global(self, values: Mapping[str, bytes | None]) -> None:
+        kept = [(name, value) for name, value in values.items() if value is not None]
+        dropped = [(name,) for name, value in values.items() if value is None]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("DELETE FROM globals WHERE name=?", dropped)
+            db.executemany("INSERT OR REPLACE INTO globals (name, value) VALUES (?,?)", kept)
+
+        await self._write(work)
+
+    # -- ownership
+
+    async def claim(self, node: str, address: str) -> Owner | None:
+        self._reading()
+        if not self._lock.take():
+            return None
+        try:
+            self._owned = await self._write(lambda db: self._claim(db, node, address))
+        except BaseException:
+            self._lock.drop()
+            raise
+        return self._owned
+
+    def _claim(self, db: sqlite3.Connection, node: str, address: str) -> Owner:
+        now = self._clock()
+        token: int = db.execute("SELECT coalesce(max(token), 0) + 1 FROM owner").fetchone()[0]
+        owner = Owner(node, token, address, now, now, os.getpid())
+        db.execute(
+            f"INSERT OR REPLACE INTO owner (one, {OWNER}) VALUES (1,?,?,?,?,?,?)",
+            (node, token, address, now, now, owner.pid),
+        )
+        return owner
+
+    async def renew(self, owner: Owner) -> Owner:
+        return await self._write(lambda db: self._renew(db, owner))
+
+    def _renew(self, db: sqlite3.Connection, owner: Owner) -> Owner:
+        now = self._clock()
+        text = "UPDATE owner SET renewed_at=?, address=? WHERE token=?"
+        if db.execute(text, (now, owner.address, owner.token)).rowcount == 0:
+            newest = db.execute("SELECT coalesce(max(token), 0) FROM owner").fetchone()[0]
+            raise Fenced(token=owner.token, newest=newest)
+        return Owner(owner.node, owner.token, owner.address, owner.since, now, owner.pid)
+
+    async def owner(self) -> Owner | None:
+        return await self._one(owner_of, f"SELECT {OWNER} FROM owner")
+
+    async def release(self, owner: Owner) -> None:
+        text = "UPDATE owner SET address='', pid=0 WHERE token=?"
+        try:
+            await self._write(lambda db: db.execute(text, (owner.token,)) and None)
+        finally:
+            if self._owned is not None and self._owned.token == owner.token:
+                self._owned = None
+                self._lock.drop()
+
+    def stats(self) -> dict[str, int]:
+        return dict(self._counts)
+
+
+async def _whole(future: asyncio.Future[T]) -> T:
+    """The answer of a thread; who is cancelled meanwhile waits until it is done, and then passes it on."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+def _pair(columns: tuple[Any, ...]) -> tuple[Any, Any]:
+    return columns[0], columns[1]
+
+
+def _first(columns: tuple[Any, ...]) -> Any:
+    return columns[0]
+
+
+def _publish(db: sqlite3.Connection, wanted: DefinitionRow) -> DefinitionRow:
+    kept = {
+        row.version: row
+        for row in map(
+            definition_of,
+            db.execute(
+                f"SELECT {DEFINITION} FROM definitions WHERE id=? ORDER BY number", (wanted.id,)
+            ),
+        )
+    }
+    newest = next(reversed(kept.values()), None)
+    version = wanted.version
+    if not version:
+        if newest is not None and newest.digest == wanted.digest:
+            return newest
+        number = 1 if newest is None else newest.number + 1
+        while str(number) in kept:
+            number += 1
+        version = str(number)
+    elif (same := kept.get(version)) is not None:
+        if same.digest == wanted.digest:
+            return same
+        raise Rejected(
+            "version-exists",
+            f"definition {wanted.id} has a version {version} with other content",
+            hint="give it another version, or leave the version out to have it numbered",
+            id=wanted.id,
+            version=version,
+        )
+    row = DefinitionRow(
+        id=wanted.id,
+        version=version,
+        number=1 if newest is None else newest.number + 1,
+        document=wanted.document,
+        digest=wanted.digest,
+        created_at=wanted.created_at,
+        created_by=wanted.created_by,
+    )
+    db.execute(
+        f"INSERT INTO definitions ({DEFINITION}) VALUES (?,?,?,?,?,?,?)",
+        (row.id, row.version, row.number, row.document, row.digest, row.created_at, row.created_by),
+    )
+    return row
