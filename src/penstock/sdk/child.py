@@ -1,0 +1,218 @@
+"""A child process that executes `cpu=True` activities, one at a time.
+
+It is told what to call over one socket and answers over the same; `sdk/processes.py` is the other end. It ends when
+that end is gone. Signals from a terminal or a service manager are the parent's to answer, which drains; only the
+parent's own word, over the socket, cancels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from penstock.model.job import Broken, Done, Job, Outcome
+from penstock.model.payload import encode_payload
+from penstock.sdk.arguments import Parameters
+from penstock.sdk.attempt import CURRENT, Attempt
+from penstock.sdk.outcome import broken, perform
+
+IN_CHILD = False
+"""Whether this process is such a child."""
+
+HEADER = struct.Struct("!IB")
+"""Length of the body, then what it is."""
+CALL, CANCEL, BEGUN, BEAT, DONE, BROKEN = range(1, 7)
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+class Setup(Struct):
+    """What a child must know before its first call."""
+
+    parent: int
+    argv: list[str]
+    directory: str | None
+    main_name: str | None = None
+    main_path: str | None = None
+
+
+class Call(Struct):
+    """One attempt, for a child."""
+
+    number: int
+    module: str
+    qualname: str
+    file: str | None
+    job: Job
+    secrets: dict[str, str] | None = None
+
+
+class _ChildAttempt(Attempt):
+    __slots__ = ("_child",)
+
+    def __init__(self, job: Job, child: Child) -> None:
+        super().__init__(job)
+        self._child = child
+
+    def beat(self) -> None:
+        self._child.send(BEAT, encode_payload(self.progress))
+
+
+class Child:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._inbox: SimpleQueue[Call] = SimpleQueue()
+        self._functions: dict[tuple[str, str], Parameters] = {}
+        self._setup: Setup | None = None
+        self._running: int | None = None
+        self._unwanted: int | None = None
+        self._attempt: _ChildAttempt | None = None
+
+    def run(self) -> NoReturn:
+        self._setup = setup = msgspec.json.decode(self._read(self._frame()[0]), type=Setup)
+        sys.argv = setup.argv
+        if setup.directory is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(setup.directory)
+        _end_with(setup.parent)
+        signal.signal(signal.SIGINT, _ignore)
+        signal.signal(signal.SIGTERM, self._interrupt)
+        threading.Thread(target=self._listen, name="penstock-parent", daemon=True).start()
+        while True:
+            self._execute(self._inbox.get())
+
+    def send(self, kind: int, body: bytes = b"") -> None:
+        with self._sending:
+            self._connection.sendall(HEADER.pack(len(body), kind) + body)
+
+    def _execute(self, call: Call) -> None:
+        # The parent's cancel may strike between any two lines until `_running` is None again.
+        try:
+            try:
+                self._running = call.number
+                outcome = self._perform(call)
+            finally:
+                self._running = None
+        except BaseException as error:
+            outcome = broken(call.job.activity, error, None, call.secrets)
+        self._attempt = None
+        if isinstance(outcome, Done):
+            self.send(DONE, outcome.output)
+        else:
+            assert isinstance(outcome, Broken)
+            self.send(BROKEN, msgspec.json.encode(outcome))
+
+    def _perform(self, call: Call) -> Outcome:
+        parameters = self._functions.get((call.module, call.qualname))
+        if parameters is None:
+            parameters = self._functions[call.module, call.qualname] = self._load(call)
+            self.send(BEGUN)
+        self._attempt = attempt = _ChildAttempt(call.job, self)
+        CURRENT.set(attempt)
+        return perform(call.job.activity, parameters, call.job.arguments, call.secrets, None)
+
+    def _load(self, call: Call) -> Parameters:
+        found: Any = self._module(call)
+        for name in call.qualname.split("."):
+            found = getattr(found, name)
+        return Parameters(found)
+
+    def _module(self, call: Call) -> Any:
+        if call.module == "__main__":
+            assert self._setup is not None
+            _load_main(self._setup)
+        try:
+            return importlib.import_module(call.module)
+        except ModuleNotFoundError as error:
+            if error.name != call.module or call.file is None:
+                raise
+        # Loaded by its path in the parent, so its name alone does not find it.
+        spec = importlib.util.spec_from_file_location(call.module, call.file)
+        assert spec is not None and spec.loader is not None, call.file
+        module = sys.modules[call.module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def _listen(self) -> NoReturn:
+        try:
+            while True:
+                size, kind = self._frame()
+                body = self._read(size)
+                if kind == CALL:
+                    self._inbox.put(msgspec.json.decode(body, type=Call))
+                elif kind == CANCEL:
+                    self._unwanted = msgspec.json.decode(body, type=int)
+                    os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            # The parent is gone, or the socket is broken: nobody waits for what is being done here.
+            with contextlib.suppress(OSError):
+                if os.getpgid(0) == os.getpid():
+                    os.killpg(0, signal.SIGKILL)
+            os._exit(1)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._running is not None and self._running == self._unwanted:
+            if self._attempt is not None:
+                self._attempt.cancelled = True
+            raise asyncio.CancelledError
+
+    def _frame(self) -> tuple[int, int]:
+        size, kind = HEADER.unpack(self._read(HEADER.size))
+        return size, kind
+
+    def _read(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._connection.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                raise EOFError
+            parts += part
+        return bytes(parts)
+
+
+def main(descriptor: int) -> NoReturn:
+    global IN_CHILD
+    IN_CHILD = True
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    Child(connection).run()
+
+
+def _load_main(setup: Setup) -> None:
+    """Import the parent's script as multiprocessing does: under another name, so that its guard holds."""
+    from multiprocessing import spawn
+
+    if setup.main_name is not None:
+        spawn.prepare({"init_main_from_name": setup.main_name})
+    elif setup.main_path is not None:
+        spawn.prepare({"init_main_from_path": setup.main_path})
+    setup.main_name = setup.main_path = None
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Not SIG_IGN, which programs started by an activity would inherit."""
+
+
+def _end_with(parent: int) -> None:
+    """Ask Linux to end this process together with its parent, even while C code holds the interpreter."""
+    if sys.platform == "linux":
+        with contextlib.suppress(Exception):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

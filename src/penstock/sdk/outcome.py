@@ -1,0 +1,157 @@
+"""What an activity did, as an Outcome: the same words for the loop, a thread and a child process."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Fail, PayloadInvalid, PayloadTooLarge, PenstockError
+from penstock.model.definition import Retry
+from penstock.model.failure import MESSAGE_CHARACTERS_MAX, Failure, failure_of
+from penstock.model.job import Broken, Done, Outcome
+from penstock.model.payload import encode_payload
+from penstock.sdk.arguments import BadArguments, Parameters
+
+FRAMES_MAX = 12
+DETAILS_BYTES_MAX = 64 * 1024
+_OURS = (
+    __name__,
+    "penstock.sdk.arguments",
+    "penstock.sdk.worker",
+    "penstock.sdk.threads",
+    "penstock.sdk.child",
+)
+
+
+def perform(
+    name: str,
+    parameters: Parameters,
+    arguments: Any,
+    secrets: dict[str, Any] | None,
+    retry: Retry | None,
+) -> Outcome:
+    """Call a plain function; whatever it does comes back as an Outcome."""
+    try:
+        result = parameters.call(arguments, secrets)
+    except BaseException as error:
+        return broken(name, error, retry, secrets)
+    return returned(name, result, retry)
+
+
+def returned(name: str, result: Any, retry: Retry | None) -> Outcome:
+    """Its result, or why that cannot be kept: then another attempt is of no use."""
+    try:
+        return Done(encode_payload(result))
+    except (PayloadInvalid, PayloadTooLarge) as error:
+        if hasattr(result, "__await__"):
+            getattr(result, "close", bool)()
+            message = f"activity `{name}` is a plain function that returned an awaitable; declare it `async def`"
+        else:
+            message = f"the result of activity `{name}` cannot be kept: {error}"
+        return Broken(
+            Failure(code=error.code, message=message, type=type(error).__name__), retry, final=True
+        )
+    except BaseException as error:  # whatever the result's own code raises while it is read
+        failure = _failure_of(error)
+        message = f"the result of activity `{name}` cannot be kept: {failure.message}"
+        failure = msgspec.structs.replace(failure, code=PayloadInvalid.code, message=message)
+        return Broken(failure, retry, final=True)
+
+
+def broken(
+    name: str, error: BaseException, retry: Retry | None, secrets: dict[str, Any] | None = None
+) -> Broken:
+    """The exception as data; `Fail` and arguments that do not fit are final."""
+    error = _alone(error)
+    if isinstance(error, BadArguments):
+        message = f"activity `{name}`: {error.message}"
+        details = error.details
+        return Broken(
+            Failure(BadArguments.code, message, "BadArguments", details=details), retry, final=True
+        )
+    failure = _failure_of(error)
+    if isinstance(error, SystemExit):
+        message = f"activity `{name}` called sys.exit({error.code!r})"
+        failure = msgspec.structs.replace(failure, code="error", message=message)
+    if secrets:
+        failure = _redacted(failure, [str(each) for each in secrets.values() if each])
+    return Broken(failure, retry, final=isinstance(error, Fail))
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one exception of a group that has no other, so that a TaskGroup does not hide a `Fail`."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        error = error.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return error  # pyright: ignore[reportUnknownVariableType]
+
+
+def _failure_of(error: BaseException) -> Failure:
+    try:
+        failure = failure_of(error, trace=_trace(error))
+    except Exception:  # its __str__ or one of its attributes raised
+        return Failure("error", "an exception whose text could not be read", type(error).__name__)
+    return _kept(failure)
+
+
+def _trace(error: BaseException) -> str:
+    """The last frames of the activity itself, without ours around it."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_globals.get("__name__") in _OURS:
+        frame = frame.tb_next
+    if frame is None:
+        return ""
+    return "".join(traceback.format_tb(frame, limit=-FRAMES_MAX))[-MESSAGE_CHARACTERS_MAX:]
+
+
+def _kept(failure: Failure) -> Failure:
+    """The failure with nothing in it that could not be stored."""
+    details = failure.details
+    if details is not None:
+        try:
+            details = msgspec.json.decode(encode_payload(details, limit=DETAILS_BYTES_MAX))
+        except PenstockError:
+            details = repr(details)[:MESSAGE_CHARACTERS_MAX]
+    return msgspec.structs.replace(
+        failure,
+        code=_text(failure.code),
+        message=_text(failure.message),
+        trace=_text(failure.trace),
+        details=details,
+        cause=None if failure.cause is None else _kept(failure.cause),
+    )
+
+
+def _text(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _redacted(failure: Failure, secrets: list[str]) -> Failure:
+    """Secrets are resolved where the activity runs, and stay there."""
+
+    def hide(text: str) -> str:
+        for each in secrets:
+            text = text.replace(each, "***")
+        return text
+
+    details = failure.details
+    if details is not None:
+        details = _hidden(details, hide)
+    return msgspec.structs.replace(
+        failure,
+        message=hide(failure.message),
+        trace=hide(failure.trace),
+        details=details,
+        cause=None if failure.cause is None else _redacted(failure.cause, secrets),
+    )
+
+
+def _hidden(value: Any, hide: Any) -> Any:
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, dict):
+        return {hide(key): _hidden(each, hide) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return [_hidden(each, hide) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
