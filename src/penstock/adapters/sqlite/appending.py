@@ -11,15 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from penstock.adapters.sqlite.rows import (
-    EVENT,
-    RUN,
-    RUNS_PER_SPAN,
-    attributes_of,
-    chunks,
-    marks,
-    refusal,
-)
+from penstock.adapters.sqlite.rows import EVENT, RUN, RUNS_PER_SPAN, chunks, marks
+from penstock.adapters.store_rules import attributes_of, refusal
 from penstock.errors import Fenced, RevisionConflict, StoreError
 from penstock.model.chain import link, prefix
 from penstock.ports.store import Append, Appended, Row

@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.adapters.sqlite.rows import RUN, RUNS_PER_SPAN, attribute_text
+from penstock.adapters.sqlite.rows import RUN, RUNS_PER_SPAN
+from penstock.adapters.store_rules import OPEN, attribute_text
 from penstock.ports.store import Query
 
 ROWS_COUNTED_MAX = 1_000
-OPEN = ("CREATED", "RUNNING", "WAITING", "COMPENSATING")
 COLUMNS = ", ".join(f"r.{name}" for name in RUN.split(", "))
 BY_ATTRIBUTE = "attributes a CROSS JOIN runs r NOT INDEXED ON r.run = a.run"
 

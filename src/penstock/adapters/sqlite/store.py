@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import astuple
+
 from penstock.adapters.sqlite import appending, listing
 from penstock.adapters.sqlite.database import (
     CHECKPOINT_SAFE,
@@ -40,7 +42,8 @@ from penstock.adapters.sqlite.rows import (
     snapshot_of,
     stored_of,
 )
-from penstock.errors import Fenced, Rejected, StoreError, StoreLocked
+from penstock.adapters.store_rules import published
+from penstock.errors import Fenced, StoreError, StoreLocked
 from penstock.ports.store import (
     Append,
     Appended,
@@ -411,8 +414,7 @@ class SqliteStore:
         token: int = db.execute("SELECT coalesce(max(token), 0) + 1 FROM owner").fetchone()[0]
         owner = Owner(node, token, address, now, now, os.getpid())
         db.execute(
-            f"INSERT OR REPLACE INTO owner (one, {OWNER}) VALUES (1,?,?,?,?,?,?)",
-            (node, token, address, now, now, owner.pid),
+            f"INSERT OR REPLACE INTO owner (one, {OWNER}) VALUES (1,?,?,?,?,?,?)", astuple(owner)
         )
         return owner
 
@@ -461,45 +463,9 @@ def _first(columns: tuple[Any, ...]) -> Any:
 
 
 def _publish(db: sqlite3.Connection, wanted: DefinitionRow) -> DefinitionRow:
-    kept = {
-        row.version: row
-        for row in map(
-            definition_of,
-            db.execute(
-                f"SELECT {DEFINITION} FROM definitions WHERE id=? ORDER BY number", (wanted.id,)
-            ),
-        )
-    }
-    newest = next(reversed(kept.values()), None)
-    version = wanted.version
-    if not version:
-        if newest is not None and newest.digest == wanted.digest:
-            return newest
-        number = 1 if newest is None else newest.number + 1
-        while str(number) in kept:
-            number += 1
-        version = str(number)
-    elif (same := kept.get(version)) is not None:
-        if same.digest == wanted.digest:
-            return same
-        raise Rejected(
-            "version-exists",
-            f"definition {wanted.id} has a version {version} with other content",
-            hint="give it another version, or leave the version out to have it numbered",
-            id=wanted.id,
-            version=version,
-        )
-    row = DefinitionRow(
-        id=wanted.id,
-        version=version,
-        number=1 if newest is None else newest.number + 1,
-        document=wanted.document,
-        digest=wanted.digest,
-        created_at=wanted.created_at,
-        created_by=wanted.created_by,
-    )
-    db.execute(
-        f"INSERT INTO definitions ({DEFINITION}) VALUES (?,?,?,?,?,?,?)",
-        (row.id, row.version, row.number, row.document, row.digest, row.created_at, row.created_by),
-    )
+    text = f"SELECT {DEFINITION} FROM definitions WHERE id=? ORDER BY number"
+    kept = [definition_of(columns) for columns in db.execute(text, (wanted.id,))]
+    row = published(kept, wanted)
+    if row not in kept:
+        db.execute(f"INSERT INTO definitions ({DEFINITION}) VALUES (?,?,?,?,?,?,?)", astuple(row))
     return row
