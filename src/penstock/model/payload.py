@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 from enum import Enum
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,7 @@ PAYLOAD_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 200
 """Containers in containers; far below what any decoder refuses."""
 TEXT_CHARACTERS_MAX = 80
+PLACE_STEPS_MAX = 20
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -39,8 +40,8 @@ def encode_payload(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
             f"the value takes {len(encoded):,} bytes as JSON; at most {limit:,} are kept",
             hint="keep large values elsewhere and pass a reference to them",
         )
-    if type(value) not in _ATOMS and not _plain(value, b"null" in encoded, encoded):
-        _inspect(value, "$", [])
+    if type(value) not in _ATOMS and not _plain(value, DEPTH_MAX - 1):
+        _inspect(value, [], [])
     return encoded
 
 
@@ -52,92 +53,106 @@ def decode_payload(encoded: bytes) -> Any:
         raise PayloadInvalid(f"not JSON: {error}") from error
 
 
-def _plain(value: Any, nulls: bool, encoded: bytes) -> bool:
-    """Whether the value is certainly harmless: the quick answer for what is nearly all there is."""
-    kind = type(value)
+def _plain(value: Any, levels: int) -> bool:
+    """Whether the value is certainly harmless: the quick answer for nearly all there is."""
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]  (of Any)
     if kind is dict:
-        for key, each in value.items():
+        for key in value:
             if type(key) is not str:
                 return False
-            if type(each) not in _ATOMS and not (type(each) is float and not nulls):
-                break
-        else:
-            return True
-    # Equal after a round trip in C: no key was bent, no NaN became null, and no deep nesting is possible.
-    if encoded.count(b"[") + encoded.count(b"{") > DEPTH_MAX:
+        children: Iterable[Any] = value.values()
+    elif kind is list or kind is tuple:
+        children = value
+    else:
         return False
-    try:
-        return bool(_decode(encoded) == value)
-    except Exception:
-        return False
+    for each in children:
+        kind = type(each)  # pyright: ignore[reportUnknownVariableType]  (of Any)
+        if kind in _ATOMS:
+            continue
+        if kind is float:
+            if not isfinite(each):
+                return False
+        elif not levels or not _plain(each, levels - 1):
+            return False
+    return True
 
 
-def _inspect(value: Any, path: str, above: list[int]) -> None:
+def _inspect(value: Any, path: list[Any], above: list[int]) -> None:
     """Raise PayloadInvalid at the first place that JSON would bend."""
     if type(value) in _ATOMS:
         return
     if isinstance(value, float):
         if not isfinite(value):
-            raise PayloadInvalid(f"{path} is {value!r}, which JSON cannot hold")
+            raise PayloadInvalid(f"{_place(path)} is {value!r}, which JSON cannot hold")
         return
     if isinstance(value, Enum):
         _inspect(value.value, path, above)
         return
-    children = _children(value, path)
+    children = _children(value)
     if children is None:
         return
     if id(value) in above:
-        raise PayloadInvalid(f"{path} contains itself, so it has no end as JSON")
+        raise PayloadInvalid(f"{_place(path)} contains itself, so it has no end as JSON")
     if len(above) >= DEPTH_MAX:
-        raise PayloadInvalid(
-            f"the value is nested deeper than {DEPTH_MAX} levels at {path[:TEXT_CHARACTERS_MAX]}…"
-        )
+        raise PayloadInvalid(f"{_place(path)} is nested deeper than {DEPTH_MAX} levels")
     above.append(id(value))
-    for place, child in children:
-        _inspect(child, place, above)
+    for key, child in children:
+        if isinstance(value, dict) and not isinstance(key, str):
+            name = type(key).__name__
+            raise PayloadInvalid(
+                f"{_place(path)} has the key {_short(key)} of type {name}; keys must be text"
+            )
+        path.append(key)
+        _inspect(child, path, above)
+        path.pop()
     above.pop()
 
 
-def _children(value: Any, path: str) -> Iterable[tuple[str, Any]] | None:
-    """What a container holds, each with its path; None for what is no container."""
+def _children(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """What a container holds, each by key, index or name; None for what is no container."""
     if isinstance(value, dict):
-        return _items(value, path)  # pyright: ignore[reportUnknownArgumentType]
-    if isinstance(value, (list, tuple, set, frozenset)):
-        elements: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return ((f"{path}[{index}]", each) for index, each in enumerate(elements))
+        return cast("dict[Any, Any]", value).items()
+    if isinstance(value, list | tuple | set | frozenset):
+        return enumerate(cast("Iterable[Any]", value))
     if isinstance(value, Struct):
-        return ((f"{path}.{name}", getattr(value, name)) for name in value.__struct_fields__)
+        return ((name, getattr(value, name)) for name in value.__struct_fields__)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return (
-            (f"{path}.{f.name}", getattr(value, f.name, None)) for f in dataclasses.fields(value)
-        )
+        return ((each.name, getattr(value, each.name, None)) for each in dataclasses.fields(value))
     return None
-
-
-def _items(value: dict[Any, Any], path: str) -> Iterable[tuple[str, Any]]:
-    for key, each in value.items():
-        if not isinstance(key, str):
-            raise PayloadInvalid(
-                f"{path} has the key {_short(key)} of type {type(key).__name__}; keys must be text",
-            )
-        yield (f"{path}.{key}" if key.isidentifier() else f"{path}[{_short(key)}]"), each
 
 
 def _locate(value: Any, error: Exception) -> NoReturn:
     """The encoder failed: find where."""
-    _inspect(value, "$", [])
-    culprit, path = value, "$"
-    while True:
-        children = _children(culprit, path)
-        for place, child in children or ():
+    _inspect(value, [], [])
+    culprit, path = value, list[Any]()
+    searching = True
+    while searching:
+        searching = False
+        for key, child in _children(culprit) or ():
             try:
                 _encode(child)
             except Exception as inner:
-                culprit, path, error = child, place, inner
+                culprit, error, searching = child, inner, True
+                path.append(key)
                 break
-        else:
-            break
-    raise PayloadInvalid(f"{path} cannot be kept as JSON: {_reason(culprit, error)}") from error
+    raise PayloadInvalid(
+        f"{_place(path)} cannot be kept as JSON: {_reason(culprit, error)}"
+    ) from error
+
+
+def _place(path: list[Any]) -> str:
+    """`$.order.lines[3]`, shortened in its middle."""
+    parts = [f"[{each}]" if isinstance(each, int) else _step(each) for each in path]
+    if len(parts) > PLACE_STEPS_MAX:
+        half = PLACE_STEPS_MAX // 2
+        parts = [*parts[:half], "…", *parts[-half:]]
+    return "$" + "".join(parts)
+
+
+def _step(key: str) -> str:
+    return (
+        f".{key}" if key.isidentifier() and len(key) <= TEXT_CHARACTERS_MAX else f"[{_short(key)}]"
+    )
 
 
 def _reason(culprit: Any, error: Exception) -> str:
