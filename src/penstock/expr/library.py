@@ -277,7 +277,7 @@ def uint_of_int(frame: Frame, value: int) -> Uint:
 
 @function("uint(double) -> uint")
 def uint_of_double(frame: Frame, value: float) -> Uint:
-    if not -1.0 < value < 2.0**64:
+    if not 0.0 <= value < 2.0**64:
         raise Fault("uint(): out of range")
     return Uint(int(value))
 
@@ -330,13 +330,17 @@ def string_of_bool(frame: Frame, value: bool) -> str:
 
 
 def double_text(value: float) -> str:
-    """A double in the fewest digits that read back as the same: `1`, `0.1`, `1e+20`."""
-    if value != value:
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    text = repr(value)
-    return text.removesuffix(".0")
+    """A double in the fewest digits that read back as the same, by exponent from a million on.
+
+    `1`, `0.1`, `123456.5`, `1e+06`: what the other implementations of CEL write.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-4 <= abs(value) < 1e6:
+        return repr(value).removesuffix(".0")
+    # repr() knows the fewest digits; only where it puts the point differs.
+    digits = len(repr(abs(value)).partition("e")[0].replace(".", "").strip("0"))
+    return f"{value:.{digits - 1}e}"
 
 
 @function("string(double) -> string")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.expr.registry import function
@@ -75,19 +75,26 @@ def sign_double(frame: Frame, value: float) -> float:
     return value if value != value else float((value > 0) - (value < 0))
 
 
+def _whole(rounding: Callable[[float], int], value: float) -> float:
+    if not math.isfinite(value):
+        return value
+    # A zero keeps the sign of what it came from.
+    return math.copysign(float(rounding(value)), value)
+
+
 @function("math.ceil(double) -> double")
 def ceil(frame: Frame, value: float) -> float:
-    return float(math.ceil(value)) if math.isfinite(value) else value
+    return _whole(math.ceil, value)
 
 
 @function("math.floor(double) -> double")
 def floor(frame: Frame, value: float) -> float:
-    return float(math.floor(value)) if math.isfinite(value) else value
+    return _whole(math.floor, value)
 
 
 @function("math.trunc(double) -> double")
 def trunc(frame: Frame, value: float) -> float:
-    return float(math.trunc(value)) if math.isfinite(value) else value
+    return _whole(math.trunc, value)
 
 
 @function("math.round(double) -> double")

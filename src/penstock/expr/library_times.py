@@ -176,62 +176,72 @@ def _zone(name: str) -> tzinfo:
         raise Fault(f"no such time zone: {name!r}") from None
 
 
-def _shown(value: datetime, zone: str) -> datetime:
+# The calendar repeats after 400 years, weekdays too.
+_CYCLE_YEARS, _CYCLE = 400, timedelta(days=146_097)
+
+
+def _shown(value: datetime, zone: str) -> tuple[datetime, int]:
+    """The time on the wall there, and how many years to add to what it says."""
     timestamp_nanos(value)
+    there = _zone(zone)
     try:
-        return value.astimezone(_zone(zone))
+        return value.astimezone(there), 0
     except (OverflowError, ValueError):
-        raise Fault(f"the timestamp is out of range in {zone!r}") from None
+        # The first or the last hours that there are: look a cycle nearer, where they exist.
+        shift = _CYCLE if value.year < 5000 else -_CYCLE
+        shifted = (value.astimezone(UTC) + shift).astimezone(there)
+        return shifted, -_CYCLE_YEARS if value.year < 5000 else _CYCLE_YEARS
 
 
 @function("(timestamp).getFullYear() -> int", "(timestamp).getFullYear(string) -> int")
 def get_full_year(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).year
+    there, years = _shown(value, zone)
+    return there.year + years
 
 
 @function("(timestamp).getMonth() -> int", "(timestamp).getMonth(string) -> int")
 def get_month(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).month - 1
+    return _shown(value, zone)[0].month - 1
 
 
 @function("(timestamp).getDayOfYear() -> int", "(timestamp).getDayOfYear(string) -> int")
 def get_day_of_year(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).timetuple().tm_yday - 1
+    return _shown(value, zone)[0].timetuple().tm_yday - 1
 
 
 @function("(timestamp).getDayOfMonth() -> int", "(timestamp).getDayOfMonth(string) -> int")
 def get_day_of_month(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).day - 1
+    return _shown(value, zone)[0].day - 1
 
 
 @function("(timestamp).getDate() -> int", "(timestamp).getDate(string) -> int")
 def get_date(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).day
+    return _shown(value, zone)[0].day
 
 
 @function("(timestamp).getDayOfWeek() -> int", "(timestamp).getDayOfWeek(string) -> int")
 def get_day_of_week(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).isoweekday() % 7
+    return _shown(value, zone)[0].isoweekday() % 7
 
 
 @function("(timestamp).getHours() -> int", "(timestamp).getHours(string) -> int")
 def get_hours(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).hour
+    return _shown(value, zone)[0].hour
 
 
 @function("(timestamp).getMinutes() -> int", "(timestamp).getMinutes(string) -> int")
 def get_minutes(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).minute
+    return _shown(value, zone)[0].minute
 
 
 @function("(timestamp).getSeconds() -> int", "(timestamp).getSeconds(string) -> int")
 def get_seconds(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).second
+    return _shown(value, zone)[0].second
 
 
 @function("(timestamp).getMilliseconds() -> int", "(timestamp).getMilliseconds(string) -> int")
 def get_milliseconds(frame: Frame, value: datetime, zone: str = "UTC") -> int:
-    return _shown(value, zone).microsecond // 1000
+    return _shown(value, zone)[0].microsecond // 1000
 
 
 # What a duration is in a unit: hours, minutes and seconds as a total, milliseconds as the remainder.

@@ -81,7 +81,10 @@ def _walk(node: Comprehension, source: Run, slot: int, step: int) -> Walk:
 
     def walk(frame: Frame) -> Iterator[Any]:
         for item in _elements(source(frame), node):
-            spend(frame, step)
+            left = frame[0] - step
+            frame[0] = left
+            if left < 0:
+                spend(frame, 0)
             frame[slot] = item
             yield item
 

@@ -32,6 +32,12 @@ Apply = Callable[[Frame, Any, Any], Any]
 _NESTED_MAX = 8
 _TEXT_CONSTANT_MAX = 100
 _PLAIN = frozenset({int, Uint, float, bool, type(None)})
+# Division is not among them: Python rounds down where CEL goes toward zero.
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -208,12 +214,12 @@ def _membership(node: Binary, left: Run, right: Run) -> Run:
 
 
 def _arithmetic(node: Binary, left: Run, right: Run) -> Run:
-    if node.operator not in ("+", "-"):
+    if node.operator not in _PYTHON:
         return _called(node, f"_{node.operator}_", left, right)
     position = node.position
     table = FUNCTIONS[False, f"_{node.operator}_", 2].table
     resolve = FUNCTIONS[False, f"_{node.operator}_", 2].resolve
-    python = operator.add if node.operator == "+" else operator.sub
+    python = _PYTHON[node.operator]
 
     def combine(frame: Frame) -> Any:
         a = left(frame)

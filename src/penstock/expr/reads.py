@@ -100,7 +100,7 @@ def compile_variable(name: str, double: bool, position: int, type_value: Any) ->
             if type_value is not None:
                 return type_value
             raise Fault(f"no such variable `{name}`", position) from None
-        if value.__class__ is int:
+        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
             return _whole(value, double, position)
         return value
 
@@ -112,7 +112,7 @@ def compile_local(slot: int, double: bool, position: int) -> Run:
 
     def read(frame: Frame) -> Any:
         value = frame[slot]
-        if value.__class__ is int:
+        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
             return _whole(value, double, position)
         return value
 

@@ -1,7 +1,8 @@
 """Text with `${CEL}` in it.
 
-Rendering always gives text, also when the template is one expression and nothing else. Strings, timestamps
-and numbers appear as CEL's `string()` writes them, null as `null`, lists and maps as JSON. `$${` is a
+Rendering always gives text, also when the template is one expression and nothing else. Strings and
+times appear as CEL's `string()` writes them, numbers as JSON does but 5 for 5.0, null as `null`, lists
+and maps as JSON. `$${` is a
 literal `${`. There are no loops, no includes and no code: see SPEC 2.1.
 """
 
@@ -15,7 +16,6 @@ import msgspec
 from penstock.errors import EvaluationError, ExpressionError
 from penstock.expr.compile import COST_MAX, Expression, compile_expression
 from penstock.expr.jsonable import to_json
-from penstock.expr.library import double_text
 from penstock.expr.library_times import duration_text, timestamp_text
 from penstock.expr.parse import embedded_end
 from penstock.expr.typecheck import Environment
@@ -118,7 +118,7 @@ def _shown(part: Expression, value: Any, cost_max: int) -> str:
             case "int" | "uint":
                 return str(int(value))
             case "double":
-                return double_text(value)
+                return repr(value).removesuffix(".0")
             case "timestamp":
                 return timestamp_text(value)
             case "duration":
