@@ -51,10 +51,12 @@ class Judge(Exception):
 class Prepared:
     """An append with its hashes, ready for any number of tries."""
 
-    __slots__ = ("append", "hashes", "problem")
+    __slots__ = ("append", "attributes", "hashes", "problem")
 
     def __init__(self, append: Append) -> None:
         self.append = append
+        self.attributes: dict[str, str] | None = None
+        """By name, where they are needed: of a new run."""
         self.hashes: list[bytes] = []
         self.problem: Exception | None = None
         row = append.row
@@ -62,6 +64,8 @@ class Prepared:
             self.problem = StoreError(f"the append to run {row.id} makes no sense: {reason}")
             return
         try:
+            if row.key == 0 and row.attributes != NONE:
+                self.attributes = attributes_of(row.attributes)
             head, start = append.previous, prefix(row.id, row.generation)
             for seq, payload in enumerate(append.payloads, append.expected + 1):
                 head = link(head, start, seq, payload)
@@ -106,8 +110,8 @@ def write(
         outcomes.append(Appended(key, position, hash))
         if row.key == 0:
             starts += _start(row, key, hash, position)
-            if row.attributes != NONE:
-                attributes += [(n, v, key) for n, v in attributes_of(row.attributes).items()]
+            if prepared.attributes:
+                attributes += [(n, v, key) for n, v in prepared.attributes.items()]
         elif judging:
             changes.append((*_change(row, hash, position), row.open, row.attributes, key))
         else:
@@ -167,7 +171,7 @@ def _judge(
             f"SELECT run, revision, hash, attributes FROM runs WHERE run IN ({marks(part)})", part
         )
         known.update((run, (revision, hash, text)) for run, revision, hash, text in found)
-    begun: set[tuple[str, int]] = set()
+    begun: dict[tuple[str, int], int] = {}
     for index, prepared in enumerate(group):
         if refused[index] is not None:
             continue
@@ -177,14 +181,18 @@ def _judge(
             for part in chunks(values):
                 db.execute(f"SELECT {marks(part)}", part)
             wanted = attributes_of(row.attributes)
-            actual = _revision(db, row)
+            taken = _taken(db, row) if row.key == 0 else None
         except UNFIT as error:
             refused[index] = _unfit(row, error)
             continue
         if row.key == 0:
-            if actual is not None or (row.id, row.generation) in begun:
+            actual = begun.get((row.id, row.generation))
+            if taken is not None:
+                actual = known[taken[0]][0] if taken[0] in known else taken[1]
+            if actual is None:
+                begun[row.id, row.generation] = row.revision
+            else:
                 refused[index] = RevisionConflict(row.id, expected=0, actual=actual)
-            begun.add((row.id, row.generation))
             continue
         revision, head, text = known.get(row.key, (None, b"", NONE))
         if revision != append.expected or head != append.previous:
@@ -200,10 +208,10 @@ def _judge(
             db.executemany(ADD_ATTRIBUTE, adds)
 
 
-def _revision(db: sqlite3.Connection, row: Row) -> int | None:
-    text = "SELECT revision FROM runs WHERE id=? AND generation=?"
-    found = db.execute(text, (row.id, row.generation)).fetchone()
-    return None if found is None else found[0]
+def _taken(db: sqlite3.Connection, row: Row) -> tuple[int, int] | None:
+    """Key and revision of the run that has this id and generation."""
+    text = "SELECT run, revision FROM runs WHERE id=? AND generation=?"
+    return db.execute(text, (row.id, row.generation)).fetchone()
 
 
 def _spans(starts: list[Any]) -> list[tuple[int, float, float]]:
