@@ -156,13 +156,9 @@ def _step(key: str) -> str:
 
 
 def _reason(culprit: Any, error: Exception) -> str:
-    if isinstance(error, TypeError):
-        return f"{_short(culprit)} is of type {type(culprit).__qualname__}"
-    if isinstance(error, OverflowError):
-        return "the whole number needs more than 64 bits"
     if isinstance(error, UnicodeError):
         return "the text holds half of a surrogate pair"
-    return f"{type(error).__name__}: {error}"
+    return f"{_short(culprit)} is of type {type(culprit).__qualname__}"
 
 
 def _short(value: Any) -> str:

@@ -1,0 +1,360 @@
+"""(run, command) -> events: what a wish becomes, or why it is refused.
+
+Policy is applied here (`TaskRetried` holds the due time), so that a changed policy never changes an old history.
+Changes nothing: `core/turn.py` folds the events.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import assert_never
+
+from msgspec import Raw
+
+from penstock.core.flow import BEGIN, GRACE, RUN, Flow
+from penstock.core.plan import Node
+from penstock.core.values import decode
+from penstock.errors import Rejected
+from penstock.model import commands as c
+from penstock.model import events as e
+from penstock.model.definition import Retry
+from penstock.model.failure import Failure
+from penstock.model.run import RETRYING, RUNNING, SCHEDULED, WAITING, Run, TaskState, Undoing
+from penstock.policy.retry import delay, lasting
+
+GRACE_SECONDS = 30.0
+"""How long activities that were told to stop may take (SPEC 4.4)."""
+POISON_LOSSES = 3
+LOST_CAREFUL = 2
+"""From this many losses in a row an attempt is begun only after its `TaskStarted` is stored (SPEC 4.3)."""
+PRIORITIES = {"high": 0, "normal": 1, "low": 2}
+NO_RETRY = Retry(attempts=1)
+
+
+def decide(flow: Flow, command: c.Command) -> list[e.Event]:
+    """The events of one command, or Rejected."""
+    run = flow.run
+    if isinstance(command, c.StartRun):
+        return _start(flow, command)
+    if run.revision == 0:
+        raise Rejected("run-unknown", f"no run {run.id}")
+    if isinstance(command, c.Wake):
+        return _wake(flow, command.at)
+    if run.closed:
+        raise Rejected("run-closed", f"run {run.id} has ended {run.status}", run_id=run.id, status=run.status)
+    match command:
+        case c.CompleteTask():
+            return _complete(flow, command)
+        case c.FailTask():
+            return _fail(flow, command)
+        case c.LoseTask():
+            return _lose(flow, command)
+        case c.StartTask():
+            state = _attempt(flow, command.key, command.attempt)[1]
+            if state.started:
+                return []
+            return [
+                e.TaskStarted(
+                    at=command.at, key=command.key, attempt=command.attempt, worker=command.worker, began=command.began
+                )
+            ]
+        case c.RecordProgress():
+            _attempt(flow, command.key, command.attempt)
+            return [
+                e.TaskProgressed(
+                    at=command.at, key=command.key, attempt=command.attempt, progress=Raw(command.progress)
+                )
+            ]
+        case c.SendSignal():
+            return _signal(flow, command)
+        case c.ClaimForm() | c.ReleaseForm() | c.DelegateForm() | c.SubmitForm():
+            return _form(flow, command)
+        case c.RecordChild():
+            state = _waiting(flow, command.key)
+            if state.child != command.run or state.started_at is not None:
+                return []
+            return [e.ChildStarted(at=command.at, key=command.key, run=command.run, version=command.version)]
+        case c.CloseChild():
+            _waiting(flow, command.key)
+            return [
+                e.ChildClosed(
+                    at=command.at, key=command.key, status=command.status, output=Raw(command.output),
+                    failure=command.failure, undo=list(command.undo),
+                )
+            ]  # fmt: skip
+        case c.RecordDelivery():
+            if command.id not in run.outgoing:
+                return []
+            return [e.SignalDelivered(at=command.at, id=command.id, refused=command.refused)]
+        case c.PauseRun():
+            if run.paused or run.stopping is not None:
+                return []
+            return [e.RunPaused(at=command.at, by=command.by, reason=command.reason)]
+        case c.ResumeRun():
+            if not run.paused:
+                return []
+            return [e.RunResumed(at=command.at, by=command.by, reason=command.reason)]
+        case c.CancelRun():
+            if run.cancel_requested or run.stopping is not None:
+                return []
+            return [
+                e.CancelRequested(
+                    at=command.at, by=command.by, reason=command.reason, due=command.at + GRACE_SECONDS
+                )
+            ]
+        case c.TerminateRun():
+            return [e.RunTerminated(at=command.at, by=command.by, reason=command.reason)]
+        case _:
+            assert_never(command)
+
+
+def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
+    plan, run = flow.plan, flow.run
+    if run.revision:
+        raise Rejected("id-taken", f"run {run.id} exists already", run_id=run.id)
+    if plan.input_schema is not None:
+        problems = plan.input_schema.problems(decode(command.input))
+        if problems:
+            raise Rejected(
+                "input-invalid",
+                f"the input does not fit the inputSchema of `{command.definition}`: {problems}",
+                hint="change the input, or the definition's inputSchema",
+            )
+    definition = plan.definition
+    timeout = None if definition.timeouts is None else definition.timeouts.run
+    begin = None if not command.delay else command.at + command.delay
+    return [
+        e.RunStarted(
+            at=command.at, id=command.id, generation=command.generation, definition=command.definition,
+            version=command.version, input=Raw(command.input),
+            priority=PRIORITIES[definition.priority] if command.priority is None else command.priority,
+            deadline=command.deadline, due=None if timeout is None else (begin or command.at) + timeout, begin=begin,
+            created_by=command.created_by, parent=command.parent, parent_key=command.parent_key,
+            parent_generation=command.parent_generation, depth=command.depth, metadata=command.metadata,
+            attributes=command.attributes,
+        )
+    ]  # fmt: skip
+
+
+# --- attempts (SPEC 4.3) -------------------------------------------------------------------------------------
+
+
+def _attempt(flow: Flow, key: str, attempt: int) -> tuple[Node, TaskState]:
+    """The task, if that attempt is its present one; a late or doubled result is refused."""
+    try:
+        _, _, node, state = flow.locate(key)
+    except KeyError:
+        raise Rejected("stale-attempt", f"no open task `{key}` in run {flow.run.id}") from None
+    if state.attempt != attempt or state.status not in (SCHEDULED, RUNNING, RETRYING):
+        raise Rejected(
+            "stale-attempt", f"`{key}` is {state.status}, attempt {state.attempt}; attempt {attempt} came too late"
+        )
+    return node, state
+
+
+def _complete(flow: Flow, command: c.CompleteTask) -> list[e.Event]:
+    key, attempt = command.key, command.attempt
+    if key in flow.run.undoing:
+        _undo(flow, key, attempt)
+        return [e.UndoCompleted(at=command.at, key=key, attempt=attempt)]
+    node, _ = _attempt(flow, key, attempt)
+    if node.output_schema is not None:
+        problems = node.output_schema.problems(decode(command.output))
+        if problems:
+            failure = Failure(code="output-invalid", message=f"the output of `{key}` does not fit its outputSchema: {problems}")
+            return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+    return [
+        e.TaskCompleted(at=command.at, key=key, attempt=attempt, output=Raw(command.output), began=command.began)
+    ]
+
+
+def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
+    run, key, attempt, failure = flow.run, command.key, command.attempt, command.failure
+    if key in run.undoing:
+        return _fail_undo(flow, command)
+    node, state = _attempt(flow, key, attempt)
+    progress = e.NULL if command.progress is None else Raw(command.progress)
+    if run.stopping is not None:
+        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+    if command.died:
+        if state.poison + 1 >= POISON_LOSSES:
+            return [_poisoned(command.at, key, attempt, failure)]
+        return [e.TaskLost(at=command.at, key=key, attempt=attempt, counted=True, progress=progress)]
+    policy = node.retry or command.retry or NO_RETRY
+    charged = state.charged + 1
+    if command.final or charged >= policy.attempts or lasting(failure.code, failure.type, policy.never):
+        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+    due = command.at + delay(
+        charged, first=policy.first, factor=policy.factor, maximum=policy.maximum, jitter=policy.jitter,
+        seed=f"{run.id}/{key}/{attempt}",
+    )  # fmt: skip
+    return [
+        e.TaskRetried(at=command.at, key=key, attempt=attempt, failure=failure, due=due, progress=progress)
+    ]
+
+
+def _poisoned(at: float, key: str, attempt: int, cause: Failure | None) -> e.Event:
+    failure = Failure(
+        code="poison",
+        message=f"`{key}` was lost {POISON_LOSSES} times in a row while it ran; it is not tried again",
+        cause=cause,
+    )
+    return e.TaskFailed(at=at, key=key, attempt=attempt, failure=failure)
+
+
+def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
+    """The process that may have begun the attempt died."""
+    key, attempt, run = command.key, command.attempt, flow.run
+    if key in run.undoing:
+        undoing = _undo(flow, key, attempt)
+        if undoing.due is not None and undoing.due > command.at:
+            return []
+        return [e.UndoLost(at=command.at, key=key, attempt=attempt)]
+    node, state = _attempt(flow, key, attempt)
+    if state.status == RETRYING and state.due is not None and state.due > command.at:
+        return []  # it had not begun
+    once = bool(node.config.get("once"))
+    if once:
+        if not state.started:
+            return []  # a `once` attempt is begun only after its TaskStarted is stored
+        failure = Failure(
+            code="outcome-unknown",
+            message=f"`{key}` runs at most once and was lost while it ran; whether it took effect is not known",
+        )
+        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+    careful = state.lost >= LOST_CAREFUL
+    if careful and not state.started:
+        return []  # from the second loss on an attempt without TaskStarted has not begun
+    counted = careful and state.started
+    if counted and state.poison + 1 >= POISON_LOSSES:
+        return [_poisoned(command.at, key, attempt, state.failure)]
+    progress = e.NULL if command.progress is None else Raw(command.progress)
+    return [e.TaskLost(at=command.at, key=key, attempt=attempt, counted=counted, progress=progress)]
+
+
+def _undo(flow: Flow, key: str, attempt: int) -> Undoing:
+    undoing = flow.run.undoing[key]
+    if undoing.attempt != attempt:
+        raise Rejected("stale-attempt", f"undo of `{key}` is at attempt {undoing.attempt}, not {attempt}")
+    return undoing
+
+
+def _fail_undo(flow: Flow, command: c.FailTask) -> list[e.Event]:
+    undoing = _undo(flow, command.key, command.attempt)
+    entry = undoing.entry
+    charged = undoing.attempt - undoing.lost
+    if command.final or charged >= entry.attempts:
+        return [
+            e.UndoFailed(at=command.at, key=command.key, attempt=command.attempt, failure=command.failure)
+        ]
+    due = command.at + delay(
+        charged, first=entry.first, factor=entry.factor, maximum=entry.maximum, jitter=0.0, seed=""
+    )
+    return [
+        e.UndoRetried(at=command.at, key=command.key, attempt=command.attempt, failure=command.failure, due=due)
+    ]
+
+
+# --- waits ---------------------------------------------------------------------------------------------------
+
+
+def _wake(flow: Flow, at: float) -> list[e.Event]:
+    """The first thing that is due, if any; the turn asks until there is none."""
+    run = flow.run
+    if run.closed or run.paused or not run.dues:
+        return []
+    when, key = run.dues[0]
+    if when > at:
+        return []
+    if key == RUN:
+        return [e.TimeoutReached(at=at, due=at + GRACE_SECONDS)]
+    if key == GRACE:
+        return [e.GraceEnded(at=at)]
+    if key == BEGIN:
+        return [e.RunBegun(at=at)]
+    _, _, node, state = flow.locate(key)
+    if state.deadline == when and state.due != when:
+        failure = Failure(code="timeout", message=f"`{key}` took longer than its task timeout of {node.timeouts.task:g} s")
+        return [e.TaskFailed(at=at, key=key, attempt=state.attempt, failure=failure)]
+    if node.type == "timer":
+        return [e.TimerFired(at=at, key=key)]
+    if node.type == "form":
+        return [e.FormEscalated(at=at, key=key)]
+    failure = Failure(code="timeout", message=f"`{key}` waited in vain for signal `{node.config.get('name')}`")
+    return [e.TaskFailed(at=at, key=key, attempt=state.attempt, failure=failure)]
+
+
+def _waiting(flow: Flow, key: str) -> TaskState:
+    try:
+        state = flow.locate(key)[3]
+    except KeyError:
+        state = None
+    if state is None or state.status != WAITING:
+        raise Rejected("task-not-waiting", f"no task `{key}` waits in run {flow.run.id}")
+    return state
+
+
+def _signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
+    run, name = flow.run, command.name
+    declared = flow.plan.signals.get(name)
+    if declared is None:
+        near = get_close_matches(name, flow.plan.signals, 1)
+        known = ", ".join(sorted(flow.plan.signals)) or "none"
+        raise Rejected(
+            "signal-undeclared",
+            f"`{run.definition}` declares no signal `{name}`; it declares: {known}",
+            hint=f"did you mean `{near[0]}`?" if near else "declare it by a task of type signal",
+        )
+    if command.id and command.id in run.seen:
+        return []
+    if run.stopping is not None:
+        raise Rejected("run-stopping", f"run {run.id} is being stopped and takes no more signals")
+    waiting = run.waiters.get(name)
+    node = flow.locate(waiting[0])[2] if waiting else declared[0]
+    if node.schema is not None:
+        problems = node.schema.problems(decode(command.payload))
+        if problems:
+            raise Rejected("signal-invalid", f"the payload of signal `{name}` does not fit its schema: {problems}")
+    return [
+        e.SignalReceived(
+            at=command.at, name=name, payload=Raw(command.payload), by=command.by, id=command.id, update=command.update
+        )
+    ]
+
+
+def _form(
+    flow: Flow, command: c.ClaimForm | c.ReleaseForm | c.DelegateForm | c.SubmitForm
+) -> list[e.Event]:
+    state = _waiting(flow, command.key)
+    form = state.form
+    if form is None:
+        raise Rejected("not-a-form", f"`{command.key}` is not a form")
+    held = form.claimed_by
+    if held is not None and held != command.by:
+        raise Rejected("form-claimed", f"`{command.key}` is claimed by {held}", hint=f"{held} must release it first")
+    match command:
+        case c.ClaimForm():
+            return [] if held == command.by else [e.FormClaimed(at=command.at, key=command.key, by=command.by)]
+        case c.ReleaseForm():
+            return [] if held is None else [e.FormReleased(at=command.at, key=command.key, by=command.by)]
+        case c.DelegateForm():
+            return [e.FormDelegated(at=command.at, key=command.key, by=command.by, to=command.to)]
+        case c.SubmitForm():
+            node = flow.locate(command.key)[2]
+            if node.schema is not None:
+                problems = node.schema.problems(decode(command.output))
+                if problems:
+                    raise Rejected("form-invalid", f"the form `{command.key}` is not filled in right: {problems}")
+            return [
+                e.FormSubmitted(at=command.at, key=command.key, by=command.by, output=Raw(command.output))
+            ]
+
+
+def careful(run: Run, key: str, node: Node) -> bool:
+    """The attempt may begin only after its `TaskStarted` is stored."""
+    state_path, _, id = key.rpartition("/")
+    scope = run.scopes.get(state_path)
+    if scope is None or id not in scope.tasks:
+        return False
+    return scope.tasks[id].lost >= LOST_CAREFUL or bool(node.config.get("once"))
+

@@ -1,0 +1,309 @@
+"""(run, event) -> run: the fold. Total: it never refuses, and gives the same for ever.
+
+With `replaying` false the event is new: expressions are evaluated and their outcomes written into it. With
+`replaying` true it comes from the store, and the outcomes are read back.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from penstock.core.flow import BEGIN, GRACE, RUN, Flow
+from penstock.core.owed import owed
+from penstock.core.kinds.maps import add_item, go_on
+from penstock.core.kinds.waits import take
+from penstock.core.values import encode
+from penstock.model import events as e
+from penstock.model.effects import Execute
+from penstock.model.failure import Failure
+from penstock.model.run import (
+    CANCELLED,
+    COMPENSATED,
+    COMPENSATING,
+    COMPLETED,
+    CREATED,
+    FAILED,
+    INLINE_BYTES_MAX,
+    REF_SHIFT,
+    RETRYING,
+    RUNNING,
+    SCHEDULED,
+    TERMINATED,
+    TIMED_OUT,
+    UNDO_FAILED,
+    WAITING,
+    Letter,
+    Run,
+    SignalOut,
+    Write,
+)
+
+SEEN_MAX = 1000
+"""Message ids that a run remembers, so that a repeat is harmless."""
+
+
+def evolve(flow: Flow, event: e.Event, *, replaying: bool = True) -> None:
+    """Fold one event into the flow's run, in place."""
+    run = flow.run
+    flow.begin_event(event, run.revision + 1, replaying=replaying)
+    if run.pending:
+        run.pending.pop(0)  # what was owed is this event
+    _apply(flow, run, event)
+    flow.drain()
+    run.revision += 1
+    run.updated_at = event.at
+    if not run.closed and run.status not in (COMPENSATING, CREATED):
+        run.status = RUNNING if run.active or run.outgoing else WAITING
+
+
+def _apply(flow: Flow, run: Run, event: e.Event) -> None:
+    match event:
+        case e.TaskCompleted():
+            path, scope, node, state = flow.locate(event.key)
+            if event.began is not None:
+                state.started_at = event.began
+            flow.keep(state, flow.seq << REF_SHIFT, bytes(event.output))
+            flow.shut(path, scope, state)
+            flow.complete(path, scope, node, state)
+        case e.RunStarted():
+            _start(flow, run, event)
+        case e.RunCompleted():
+            run.result = bytes(event.output) if event.ref is None else None
+            run.result_ref = event.ref
+            _close(run, COMPLETED, event.at)
+        case e.TaskRetried():
+            _, _, _, state = flow.locate(event.key)
+            state.status, state.failure, state.due = RETRYING, event.failure, event.due
+            state.attempt, state.charged = event.attempt + 1, state.charged + 1
+            state.lost, state.poison, state.started = 0, 0, False
+            if event.progress != e.NULL:
+                state.progress = bytes(event.progress)
+            flow.effects.append(Execute(event.key, state.attempt, event.due))
+        case e.TaskFailed():
+            path, scope, node, state = flow.locate(event.key)
+            if state.attempt or state.child is not None or node.type in ("signal", "form", "timer"):
+                flow.shut(path, scope, state)
+            flow.fail(path, scope, node, state, event.failure)
+        case e.TaskLost():
+            _, _, _, state = flow.locate(event.key)
+            state.attempt, state.lost = event.attempt + 1, state.lost + 1
+            state.poison = state.poison + 1 if event.counted else state.poison
+            state.status, state.started, state.due = SCHEDULED, False, None
+            if event.progress != e.NULL:
+                state.progress = bytes(event.progress)
+            flow.effects.append(Execute(event.key, state.attempt))
+        case e.TaskStarted():
+            _, _, _, state = flow.locate(event.key)
+            state.status, state.started, state.started_at = RUNNING, True, event.began or event.at
+            state.due = None
+        case e.TaskProgressed():
+            flow.locate(event.key)[3].progress = bytes(event.progress)
+        case e.SignalReceived():
+            _signal(flow, run, event)
+        case e.TimerFired():
+            path, scope, node, state = flow.locate(event.key)
+            flow.shut(path, scope, state)
+            flow.keep(state, 0, b"null")
+            flow.complete(path, scope, node, state)
+        case e.ChildStarted():
+            path, scope, node, state = flow.locate(event.key)
+            state.started_at = event.at
+            if node.config.get("detached"):
+                flow.keep(state, 0, encode({"run": event.run, "version": event.version}))
+                flow.shut(path, scope, state)
+                flow.complete(path, scope, node, state)
+        case e.ChildClosed():
+            _child(flow, event)
+        case e.FormClaimed():
+            form = flow.locate(event.key)[3].form
+            assert form is not None
+            form.claimed_by = event.by
+        case e.FormReleased():
+            form = flow.locate(event.key)[3].form
+            assert form is not None
+            form.claimed_by = None
+        case e.FormDelegated():
+            form = flow.locate(event.key)[3].form
+            assert form is not None
+            form.assignee, form.claimed_by = event.to, None
+        case e.FormEscalated():
+            state = flow.locate(event.key)[3]
+            assert state.form is not None
+            state.form.escalated, state.due = True, None
+        case e.FormSubmitted():
+            path, scope, node, state = flow.locate(event.key)
+            flow.keep(state, flow.seq << REF_SHIFT, bytes(event.output))
+            flow.shut(path, scope, state)
+            flow.complete(path, scope, node, state)
+        case e.Published() | e.DataConflicted():
+            pass
+        case e.SignalSent():
+            flow.deliver(event.id, SignalOut(event.key, event.run, event.name, event.payload))
+        case e.SignalDelivered():
+            run.outgoing.pop(event.id, None)
+        case e.RunBegun():
+            run.begin, run.started_at = None, event.at
+            run.status = RUNNING
+            flow.open_scope("", "", None, "", 0)
+        case e.RunPaused():
+            run.paused, run.paused_at = True, event.at
+        case e.RunResumed():
+            _resume(flow, run, event.at)
+        case e.CancelRequested():
+            run.cancel_requested = True
+            failure = Failure(code="cancelled", message=event.reason or "cancelled")
+            flow.stop(CANCELLED, failure, gently=True, grace=event.due)
+        case e.TimeoutReached():
+            run.due = None
+            failure = Failure(code="timeout", message="the run's own timeout is over")
+            flow.stop(TIMED_OUT, failure, gently=True, grace=event.due)
+        case e.GraceEnded():
+            flow.give_up()
+        case e.UndoCompleted():
+            run.undoing.pop(event.key)
+            flow.mark_undone(event.key, COMPENSATED)
+            flow.undo_next()
+        case e.UndoRetried():
+            undoing = run.undoing[event.key]
+            undoing.attempt, undoing.failure, undoing.due = event.attempt + 1, event.failure, event.due
+            flow.effects.append(Execute(event.key, undoing.attempt, event.due, undo=True))
+        case e.UndoLost():
+            undoing = run.undoing[event.key]
+            undoing.attempt, undoing.due = event.attempt + 1, None
+            undoing.lost += 1
+            flow.effects.append(Execute(event.key, undoing.attempt, undo=True))
+        case e.UndoFailed():
+            undoing = run.undoing.pop(event.key)
+            undoing.failure = event.failure
+            run.undo_failed.append(undoing)
+            flow.mark_undone(event.key, UNDO_FAILED)
+            flow.undo_next()
+        case e.RunFailed():
+            run.failure = event.failure
+            _close(run, FAILED, event.at)
+        case e.RunCancelled():
+            _close(run, CANCELLED, event.at)
+        case e.RunTimedOut():
+            _close(run, TIMED_OUT, event.at)
+        case e.RunTerminated():
+            for path in list(run.scopes):
+                flow.cancel_scope(path)
+            run.failure = Failure(code="terminated", message=event.reason or "terminated")
+            _close(run, TERMINATED, event.at)
+        case _:
+            assert_never(event)
+
+
+def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
+    run.id, run.generation, run.rules = event.id, event.generation, event.rules
+    run.definition, run.version = event.definition, event.version
+    run.priority, run.deadline, run.due, run.begin = event.priority, event.deadline, event.due, event.begin
+    run.created_at, run.created_by = event.at, event.created_by
+    run.parent, run.parent_key, run.depth = event.parent, event.parent_key, event.depth
+    run.parent_generation = event.parent_generation
+    run.metadata, run.attributes = event.metadata, event.attributes
+    raw = bytes(event.input)
+    if len(raw) <= INLINE_BYTES_MAX:
+        run.input = raw
+    else:
+        flow.hold_live(flow.seq << REF_SHIFT, raw)
+    for name, datum in flow.plan.definition.data.items():
+        run.data[name] = Write(Raw(encode(datum.value)))
+    if run.due is not None:
+        flow.due(run.due, RUN)
+    if run.begin is not None:
+        flow.due(run.begin, BEGIN)
+        return
+    run.status, run.started_at = RUNNING, event.at
+    flow.open_scope("", "", None, "", 0)
+
+
+def _close(run: Run, status: str, at: float) -> None:
+    """Terminal: what was open is gone; the history has it all."""
+    run.status, run.ended_at = status, at
+    run.paused, run.paused_at = False, None
+    run.scopes.clear()
+    run.dues.clear()
+    run.waiters.clear()
+    run.signals.clear()
+    run.mutexes.clear()
+    run.pending.clear()
+    run.undoing.clear()
+    run.active, run.grace, run.due, run.begin = 0, None, None, None
+    run.finished = True
+
+
+def _signal(flow: Flow, run: Run, event: e.SignalReceived) -> None:
+    if event.id:
+        run.seen.append(event.id)
+        del run.seen[:-SEEN_MAX]
+    raw = bytes(event.payload)
+    letter = Letter(
+        ref=flow.seq << REF_SHIFT,
+        payload=raw if len(raw) <= INLINE_BYTES_MAX else None,
+        id=event.id,
+        update=event.update,
+    )
+    if letter.payload is None:
+        flow.hold_live(flow.seq << REF_SHIFT, raw)
+    waiting = run.waiters.get(event.name)
+    if waiting and run.stopping is None:
+        path, scope, node, state = flow.locate(waiting[0])
+        if node.type == "map":
+            add_item(flow, path, scope, node, state, letter)
+            go_on(flow, path, scope, node, state)
+            return
+        flow.forget_waiter(event.name, waiting[0])
+        flow.shut(path, scope, state)
+        take(flow, path, scope, node, state, letter)
+    elif event.name not in flow.plan.transient:
+        run.signals.setdefault(event.name, []).append(letter)
+
+
+def _child(flow: Flow, event: e.ChildClosed) -> None:
+    path, scope, node, state = flow.locate(event.key)
+    flow.shut(path, scope, state)
+    if event.status == COMPLETED:
+        if node.compensate is None:
+            for entry in event.undo:
+                flow.run.undo.append(replace(entry, key=f"{event.key}/{entry.key}", node=""))
+        flow.keep(state, flow.seq << REF_SHIFT, bytes(event.output))
+        flow.complete(path, scope, node, state)
+        return
+    failure = Failure(
+        code="child-failed" if event.status == FAILED else f"child-{event.status.lower().replace('_', '-')}",
+        message=f"run {state.child} ended {event.status}"
+        + (f": {event.failure.message}" if event.failure is not None and event.failure.message else ""),
+        cause=event.failure,
+    )
+    flow.fail(path, scope, node, state, failure)
+
+
+def _resume(flow: Flow, run: Run, at: float) -> None:
+    """Relative waits are shifted by the pause, absolute ones are not; what may begin, begins."""
+    shift = at - (run.paused_at or at)
+    run.paused, run.paused_at = False, None
+    run.dues.clear()
+    if run.due is not None:
+        run.due += shift
+        flow.due(run.due, RUN)
+    if run.begin is not None:
+        run.begin += shift
+        flow.due(run.begin, BEGIN)
+    if run.grace is not None:
+        flow.due(run.grace, GRACE)
+    for path, scope in run.scopes.items():
+        for id, state in scope.tasks.items():
+            if state.due is not None and not state.absolute:
+                state.due += shift
+            if state.deadline is not None:
+                state.deadline += shift
+            key = flow.key(path, id)
+            if state.due is not None and state.status == WAITING:
+                flow.due(state.due, key)
+            if state.deadline is not None:
+                flow.due(state.deadline, key)
+    flow.effects.extend(owed(run))

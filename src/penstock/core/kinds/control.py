@@ -1,0 +1,70 @@
+"""Tasks that are over as soon as they fire: end, gateway, transform, publish, cancel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.values import encode
+from penstock.model.run import COMPLETED, INLINE_BYTES_MAX, OPEN_TASK, Ref
+
+if TYPE_CHECKING:
+    from penstock.core.flow import Flow
+    from penstock.core.plan import Node
+    from penstock.model.run import Scope, TaskState
+
+
+def begin_gateway(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    flow.complete(path, scope, node, state)
+
+
+def begin_end(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    scope.ended = True
+    flow.complete(path, scope, node, state)
+    if node.config.get("terminate"):
+        for id, other in list(scope.tasks.items()):
+            if other.status in OPEN_TASK:
+                flow.cancel_task(path, scope, id, other, links=False)
+
+
+def begin_transform(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    """Each name in order, so that a later expression sees what an earlier one set."""
+    refs: dict[str, Ref] = {}
+    parts: list[bytes] = []
+    for name, formula in node.formulas.items():
+        asked_before = flow.asked_count()
+        flow.set_data(path, node, name, formula, f"`{name}` of `{node.id}`")
+        ref, raw = flow.asked_at(asked_before)
+        refs[name] = ref
+        parts.append(encode(name) + b":" + raw)
+        if len(raw) > INLINE_BYTES_MAX:
+            flow.hold_live(ref, raw)
+    flow.keep(state, refs, b"{" + b",".join(parts) + b"}")
+    flow.complete(path, scope, node, state)
+
+
+def begin_publish(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    message = flow.ask(
+        lambda variables: {name: value(variables) for name, value in node.values.items()},
+        path,
+        f"message of `{node.id}`",
+    )
+    flow.announce(flow.key(path, node.id), "publish", message)
+    flow.complete(path, scope, node, state)
+
+
+def begin_cancel(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    """Open tasks of these names, here or in the scopes around, are given up."""
+    state.status = COMPLETED
+    cursor: str | None = path
+    wanted = set(node.config.get("tasks", ()))
+    while cursor is not None and wanted:
+        around = flow.run.scopes[cursor]
+        plan = flow.plan.scopes[around.plan]
+        for id in sorted(wanted & set(plan.nodes)):
+            wanted.discard(id)
+            other = around.tasks.get(id)
+            if other is not None and other.status in OPEN_TASK:
+                flow.cancel_task(cursor, around, id, other)
+        cursor = around.parent
+    if path in flow.run.scopes:
+        flow.complete(path, scope, node, state)

@@ -1,0 +1,102 @@
+"""What the state of an open run wants of the world, derived at any time: after a crash nothing else is needed.
+
+A law holds it against the effects that were noted while the events were applied. `reasons` says the same for people:
+every open run waits for a named thing (SPEC 4.8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.model.effects import CancelChild, Deliver, Effect, Execute, StartChild
+from penstock.model.run import RETRYING, RUNNING, SCHEDULED, WAITING, Run
+
+
+def owed(run: Run) -> list[Effect]:
+    """Attempts, children and deliveries that are open, whether or not somebody is at them already."""
+    found: list[Effect] = []
+    if run.closed:
+        return found
+    for path, scope in run.scopes.items():
+        for id, state in scope.tasks.items():
+            key = f"{path}/{id}" if path else id
+            if state.attempt and state.status in (SCHEDULED, RUNNING, RETRYING):
+                found.append(Execute(key, state.attempt, state.due if state.status == RETRYING else None))
+            elif state.child is not None and state.status == WAITING:
+                cancelling = run.stopping is not None and state.started
+                found.append(CancelChild(key, state.child) if cancelling else StartChild(key))
+    for key, undoing in run.undoing.items():
+        found.append(Execute(key, undoing.attempt, undoing.due, undo=True))
+    found.extend(Deliver(id) for id in run.outgoing)
+    return found
+
+
+def references(run: Run) -> set[int]:
+    """Values that the next turn will very likely ask for: the items of open maps."""
+    wanted: set[int] = set()
+    for scope in run.scopes.values():
+        for state in scope.tasks.values():
+            if state.map is not None and not state.map.done:
+                wanted.add(state.map.items)
+                wanted.update(state.map.extra[max(0, state.map.next - state.map.total) :])
+    wanted.discard(0)
+    return wanted
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that an open run waits for."""
+
+    kind: str
+    """`attempt`, `retry`, `timer`, `signal`, `form`, `child`, `undo`, `undo-failed`, `mutex`, `start`, `pause`, `delivery`."""
+    key: str
+    message: str
+    due: float | None = None
+
+
+def reasons(run: Run) -> list[Reason]:
+    """Why the run is where it is; empty only for a closed one."""
+    found: list[Reason] = []
+    if run.closed:
+        return found
+    if run.paused:
+        found.append(Reason("pause", "", "the run is paused; resume it to go on"))
+    if run.begin is not None:
+        found.append(Reason("start", "", "the start is delayed", run.begin))
+    names = {key: name for name, keys in run.waiters.items() for key in keys}
+    for path, scope in run.scopes.items():
+        for id, state in scope.tasks.items():
+            key = f"{path}/{id}" if path else id
+            if state.status in (SCHEDULED, RUNNING) and state.attempt:
+                found.append(Reason("attempt", key, f"attempt {state.attempt} of `{key}` is to end"))
+            elif state.status == RETRYING:
+                why = "" if state.failure is None else f" after {state.failure.code}: {state.failure.message}"
+                found.append(
+                    Reason("retry", key, f"attempt {state.attempt} of `{key}` is due{why}", state.due)
+                )
+            elif state.status == WAITING:
+                if state.child is not None:
+                    found.append(Reason("child", key, f"run {state.child} is to end"))
+                elif state.form is not None:
+                    who = state.form.claimed_by or state.form.assignee or "somebody"
+                    found.append(Reason("form", key, f"{who} is to fill in `{key}`", state.form.due))
+                elif key in names:
+                    found.append(Reason("signal", key, f"signal `{names[key]}` is to come", state.due))
+                elif state.due is not None:
+                    found.append(Reason("timer", key, f"timer `{key}` is to fire", state.due))
+                else:
+                    found.append(Reason("mutex", key, f"`{key}` waits for its mutex"))
+            elif state.map is not None and key in names:
+                found.append(Reason("signal", key, f"signal `{names[key]}` is to add items or close the list"))
+    for key, undoing in run.undoing.items():
+        found.append(Reason("undo", key, f"attempt {undoing.attempt} to undo `{key}` is to end", undoing.due))
+    for failed in run.undo_failed:
+        message = "" if failed.failure is None else f": {failed.failure.message}"
+        found.append(
+            Reason("undo-failed", failed.entry.key, f"`{failed.entry.key}` could not be undone{message}; an operator must decide")
+        )
+    found.extend(
+        Reason("delivery", out.key, f"signal `{out.name}` is on its way to run {out.run}")
+        for out in run.outgoing.values()
+    )
+    return found

@@ -1,0 +1,467 @@
+"""Plan: a definition compiled for execution, once, when it is first needed.
+
+Links become edges with compiled conditions, natural loops become scopes of their own (SPEC 2.3), inputs become
+small readers. A Plan is immutable and shared by all runs of one version. Structure is not checked here
+(`verify/structure.py` does): a definition that was registered compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from penstock.core.loops import Irreducible, outer_loops
+from penstock.errors import DefinitionInvalid, EvaluationError, ExpressionError
+from penstock.expr.compile import Expression, compile_expression
+from penstock.expr.paths import Path, compile_path
+from penstock.expr.schema import Schema, compile_schema
+from penstock.expr.template import Template, compile_template
+from penstock.expr.typecheck import DYN, Environment, type_of_schema
+from penstock.model.definition import (
+    Action,
+    Body,
+    Compensate,
+    Condition,
+    Definition,
+    Link,
+    Source,
+    Task,
+    Timeouts,
+)
+
+Variables = Mapping[str, Any]
+INTERNAL, BACK, EXIT = 0, 1, 2
+SCOPED = frozenset({"item", "index", "iteration"})
+ROOTS = ("input", "tasks", "data", "global", "run", "now", "item", "index", "iteration")
+COST_MAX = 100_000
+
+
+class Value:
+    """A JSON value whose texts may hold `${CEL}`; a text that is one `${…}` alone gives the value itself."""
+
+    __slots__ = ("_make", "constant", "reads")
+
+    def __init__(self, source: Any, env: Environment | None) -> None:
+        self.reads: set[tuple[str, ...]] = set()
+        self.constant = True
+        self._make = self._compile(source, env)
+
+    def __call__(self, variables: Variables) -> Any:
+        return self._make(variables)
+
+    def _compile(self, source: Any, env: Environment | None) -> Callable[[Variables], Any]:
+        if isinstance(source, str) and "${" in source:
+            self.constant = False
+            template: Template = compile_template(source, env)
+            self.reads |= template.reads
+            whole = template.parts[0]
+            if len(template.parts) == 1 and isinstance(whole, Expression):
+                return lambda variables: whole.evaluate_json(variables, cost_max=COST_MAX)
+            return lambda variables: template.render(variables, cost_max=COST_MAX)
+        if isinstance(source, dict):
+            items = {str(k): self._compile(v, env) for k, v in cast("dict[Any, Any]", source).items()}
+            return lambda variables: {k: make(variables) for k, make in items.items()}
+        if isinstance(source, list | tuple):
+            parts = [self._compile(v, env) for v in cast("list[Any]", source)]
+            return lambda variables: [make(variables) for make in parts]
+        return lambda variables: source
+
+
+class Guard:
+    """A compiled condition: true, false or an error, never a guess."""
+
+    __slots__ = ("expression", "text")
+
+    def __init__(self, condition: Condition | str, env: Environment | None) -> None:
+        self.text = condition if isinstance(condition, str) else condition.expression
+        self.expression: Expression = compile_expression(self.text, env)
+
+    def __call__(self, variables: Variables) -> bool:
+        value = self.expression.evaluate(variables, cost_max=COST_MAX)
+        if value is True or value is False:
+            return value
+        raise EvaluationError(f"`{self.text}` gave {type(value).__name__}, not true or false")
+
+
+class Formula:
+    """A compiled expression that gives a JSON value."""
+
+    __slots__ = ("expression", "text")
+
+    def __init__(self, text: str, env: Environment | None) -> None:
+        self.text = text
+        self.expression: Expression = compile_expression(text, env)
+
+    def __call__(self, variables: Variables) -> Any:
+        return self.expression.evaluate_json(variables, cost_max=COST_MAX)
+
+
+class Edge:
+    """A link of one scope. `index` is its place in the document's links of that body."""
+
+    __slots__ = ("guard", "index", "name", "on", "source", "target")
+
+    def __init__(self, link: Link, index: int, env: Environment | None) -> None:
+        self.index = index
+        self.source, self.target, self.on = link.from_, link.to, link.on
+        self.guard = None if link.condition is None else Guard(link.condition, env)
+        self.name = f"{link.from_} -> {link.to}"
+
+
+class Out:
+    """An edge as one scope sees it: inside, back to the header of its loop, or leaving the loop."""
+
+    __slots__ = ("edge", "role", "target")
+
+    def __init__(self, edge: Edge, role: int, target: str) -> None:
+        self.edge, self.role = edge, role
+        self.target = target
+        """The node of this scope that it leads to: the composite, if the task is inside a loop."""
+
+
+class Input:
+    """One parameter and where it comes from."""
+
+    __slots__ = ("default", "name", "path", "secret", "source", "template", "value")
+
+    def __init__(self, name: str, source: Source, env: Environment | None) -> None:
+        self.name = name
+        self.source = source.from_
+        self.path: Path | None = None if source.path is None else compile_path(source.path)
+        self.default = source.default
+        self.value = source.value
+        self.secret = source.secret
+        self.template = None if source.template is None else Value(source.template, env)
+
+
+class Doing:
+    """A compiled action of `onComplete` or `onError`."""
+
+    __slots__ = ("kind", "set", "value")
+
+    def __init__(self, action: Action, env: Environment | None) -> None:
+        self.set: list[tuple[str, Formula]] = []
+        self.value: Value | None = None
+        if action.set is not None:
+            self.kind = "set"
+            self.set = [(name, Formula(text, env)) for name, text in action.set.items()]
+        elif action.publish is not None:
+            self.kind, self.value = "publish", Value(action.publish, env)
+        elif action.signal is not None:
+            self.kind, self.value = "signal", Value(action.signal, env)
+        else:
+            self.kind, self.value = "notify", Value(action.notify, env)
+
+
+class Node:
+    """A task of one scope, compiled."""
+
+    __slots__ = (
+        "arrivals", "body", "cancels", "compensate", "conditions", "config", "formulas", "gateway", "id", "inputs",
+        "join", "join_cancel", "join_n", "loop", "on_complete", "on_error", "output_schema", "outs", "path",
+        "priority", "queue", "retry", "schema", "task", "timeouts", "type", "undo_inputs", "values",
+    )  # fmt: skip
+
+    def __init__(self, id: str, path: str, task: Task, env: Environment | None) -> None:
+        self.id, self.path, self.task, self.type = id, path, task, task.type
+        self.config: dict[str, Any] = task.config
+        self.outs: list[Out] = []
+        self.arrivals: list[Edge] = []
+        join = task.join
+        self.join = "merge" if join is None else ("n" if join.kind == "any" else join.kind)
+        self.join_n = 1 if join is None or join.kind == "any" else join.n
+        self.join_cancel = join is not None and join.cancel
+        self.cancels: frozenset[str] = frozenset()
+        self.conditions = [Guard(c, env) for c in task.conditions]
+        self.inputs = [Input(name, source, env) for name, source in task.inputs.items()]
+        self.output_schema: Schema | None = (
+            None if task.output_schema is None else compile_schema(task.output_schema)
+        )
+        self.schema: Schema | None = None
+        self.on_complete = [Doing(a, env) for a in task.on_complete]
+        self.on_error = [Doing(a, env) for a in task.on_error]
+        self.compensate: Compensate | None = task.compensate
+        self.undo_inputs: list[Input] | None = None
+        if task.compensate is not None and task.compensate.inputs is not None:
+            self.undo_inputs = [Input(n, s, env) for n, s in task.compensate.inputs.items()]
+        self.retry = task.retry
+        self.timeouts = task.timeout or Timeouts()
+        self.priority, self.queue = task.priority, task.queue
+        self.gateway: str | None = self.config.get("kind") if task.type == "gateway" else None
+        self.body: ScopePlan | None = None
+        self.loop: ScopePlan | None = None
+        """Of a natural loop's composite: its pass."""
+        self.formulas: dict[str, Any] = {}
+        self.values: dict[str, Value] = {}
+        self._compile_config(env)
+
+    def _compile_config(self, env: Environment | None) -> None:
+        config = self.config
+        match self.type:
+            case "transform":
+                self.formulas = {n: Formula(t, env) for n, t in config.get("set", {}).items()}
+            case "http":
+                self.values = {
+                    name: Value(config[name], env)
+                    for name in ("method", "url", "headers", "body")
+                    if name in config
+                }
+            case "timer" | "publish" | "form" | "subworkflow":
+                self.values = {name: Value(value, env) for name, value in config.items() if name != "schema"}
+            case "signal":
+                if "reply" in config:
+                    self.formulas["reply"] = Formula(config["reply"], env)
+                if "timeout" in config:
+                    self.values["timeout"] = Value(config["timeout"], env)
+            case "map":
+                self.formulas["items"] = Formula(config["items"], env)
+            case "loop":
+                for name in ("while", "until"):
+                    if name in config:
+                        self.formulas[name] = Guard(config[name], env)
+            case _:
+                pass
+        if self.type in ("signal", "form") and config.get("schema") is not None:
+            self.schema = compile_schema(config["schema"])
+
+
+class ScopePlan:
+    """One scope: its nodes, where it begins, what its result is made of."""
+
+    __slots__ = ("ends", "entry", "inner", "kind", "nodes", "owner", "parent", "path", "results")
+
+    def __init__(self, path: str, kind: str, parent: ScopePlan | None, owner: str) -> None:
+        self.path, self.kind, self.parent, self.owner = path, kind, parent, owner
+        self.nodes: dict[str, Node] = {}
+        self.entry: Node = cast("Node", None)
+        self.ends: list[Node] = []
+        self.results: list[str] = []
+        """Ids of the tasks before the ends."""
+        self.inner: dict[str, str] = {}
+        """Tasks inside natural loops of this scope: id to the loop's header."""
+
+
+class Plan:
+    """A whole definition, compiled."""
+
+    __slots__ = (
+        "conflicts", "definition", "digest", "input_schema", "limits", "merges", "outputs", "queries", "root", "scopes",
+        "signals", "transient",
+    )  # fmt: skip
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        env = environment(definition)
+        self.scopes: dict[str, ScopePlan] = {}
+        self.root = self._scope(Body(definition.tasks, definition.links), "", "run", None, "", env)
+        self.input_schema: Schema | None = (
+            None if definition.input_schema is None else compile_schema(definition.input_schema)
+        )
+        self.outputs: dict[str, Formula] | None = (
+            None
+            if definition.outputs is None
+            else {name: Formula(text, env) for name, text in definition.outputs.items()}
+        )
+        self.queries = {name: Formula(text, env) for name, text in definition.queries.items()}
+        self.signals: dict[str, list[Node]] = {}
+        self.transient: set[str] = set()
+        self._declare_signals()
+        self.merges: dict[str, Any] = {}
+        for name, datum in definition.data.items():
+            if datum.merge in ("last", "append", None):
+                self.merges[name] = datum.merge
+            else:
+                self.merges[name] = Formula(cast("str", datum.merge), None)
+        self.conflicts: dict[tuple[str, str], bool] = {}
+
+    def node(self, path: str) -> Node:
+        """By static path."""
+        scope, _, id = path.rpartition("/")
+        return self.scopes[scope].nodes[id]
+
+    def concurrent(self, first: str, second: str) -> bool:
+        """Neither task (by static path) lies on a path to the other; computed when first asked."""
+        pair = (first, second) if first <= second else (second, first)
+        known = self.conflicts.get(pair)
+        if known is None:
+            known = self.conflicts[pair] = _concurrent(self, *pair)
+        return known
+
+    def _declare_signals(self) -> None:
+        kept: set[str] = set()
+        for scope in self.scopes.values():
+            for node in scope.nodes.values():
+                if node.type == "signal":
+                    name = node.config["name"]
+                    self.signals.setdefault(name, []).append(node)
+                    if not node.config.get("transient"):
+                        kept.add(name)
+                elif node.type == "map" and node.config.get("more"):
+                    self.signals.setdefault(node.config["more"], []).append(node)
+                    kept.add(node.config["more"])
+        self.transient = set(self.signals) - kept
+
+    def _scope(
+        self, body: Body, path: str, kind: str, parent: ScopePlan | None, owner: str, env: Environment | None
+    ) -> ScopePlan:
+        edges = [Edge(link, index, env) for index, link in enumerate(body.links)]
+        start = next((id for id, task in body.tasks.items() if task.type == "start"), None)
+        if start is None:
+            raise DefinitionInvalid(f"no start in `{path or self.definition.id}`", [])
+        return self._part(dict(body.tasks), edges, start, path, kind, parent, owner, env)
+
+    def _part(
+        self,
+        tasks: dict[str, Task],
+        edges: list[Edge],
+        entry: str,
+        path: str,
+        kind: str,
+        parent: ScopePlan | None,
+        owner: str,
+        env: Environment | None,
+    ) -> ScopePlan:
+        """Tasks and edges with one entry; loops among them become composites with a part of their own."""
+        scope = self.scopes[path] = ScopePlan(path, kind, parent, owner)
+        looping = kind == "natural"
+
+        def role(edge: Edge) -> int:
+            if looping and edge.target == entry:
+                return BACK
+            return INTERNAL if edge.target in tasks else EXIT
+
+        arcs = [(e.index, e.source, e.target) for e in edges if role(e) == INTERNAL]
+        hidden: dict[str, str] = {}
+        for loop in outer_loops(tasks, arcs, entry):
+            if isinstance(loop, Irreducible):
+                raise DefinitionInvalid("a cycle with more than one entry: " + " -> ".join(loop.cycle), [])
+            hidden.update(dict.fromkeys(loop.body, loop.header))
+            inner_path = f"{path}/{loop.header}" if path else loop.header
+            composite = Node(loop.header, inner_path, Task(type="natural"), None)
+            composite.loop = self._part(
+                {id: tasks[id] for id in tasks if id in loop.body},
+                [e for e in edges if e.source in loop.body],
+                loop.header,
+                inner_path,
+                "natural",
+                scope,
+                loop.header,
+                env,
+            )
+            join = tasks[loop.header].join
+            if join is not None:
+                composite.join = "n" if join.kind == "any" else join.kind
+                composite.join_n, composite.join_cancel = join.n, join.cancel
+            scope.nodes[loop.header] = composite
+        scope.inner = hidden
+        for id, task in tasks.items():
+            if id not in hidden:
+                scope.nodes[id] = self._node(id, task, scope, env)
+        for edge in edges:
+            source, target = hidden.get(edge.source), hidden.get(edge.target)
+            where = role(edge)
+            if where == INTERNAL and source is not None and source == target:
+                continue  # inside an inner loop
+            scope.nodes[source or edge.source].outs.append(Out(edge, where, target or edge.target))
+            if where == INTERNAL:
+                scope.nodes[target or edge.target].arrivals.append(edge)
+        scope.entry = scope.nodes[entry]
+        scope.ends = [n for n in scope.nodes.values() if n.type == "end"]
+        scope.results = _results(scope)
+        for node in scope.nodes.values():
+            if node.join_cancel:
+                node.cancels = _only_through(scope, node)
+        return scope
+
+    def _node(self, id: str, task: Task, scope: ScopePlan, env: Environment | None) -> Node:
+        path = f"{scope.path}/{id}" if scope.path else id
+        try:
+            node = Node(id, path, task, env)
+        except ExpressionError as error:
+            raise DefinitionInvalid(f"task `{path}`: {error.message} in `{error.text}`", []) from error
+        if "body" in task.config:
+            body = msgspec.convert(task.config["body"], Body)
+            node.body = self._scope(body, path, task.type, scope, id, env)
+        return node
+
+
+def environment(definition: Definition) -> Environment:
+    """What expressions of this definition see."""
+    types: dict[str, Any] = dict.fromkeys(ROOTS, DYN)
+    if definition.input_schema is not None:
+        types["input"] = type_of_schema(definition.input_schema)
+    for name in ("current", "value"):
+        types[name] = DYN
+    return Environment(variables=types)
+
+
+def _results(scope: ScopePlan) -> list[str]:
+    """The tasks before the ends, seen through gateways, in order of the links."""
+    found: list[str] = []
+    seen: set[str] = set()
+    todo = [edge.source for end in scope.ends for edge in end.arrivals]
+    while todo:
+        id = todo.pop(0)
+        if id in seen:
+            continue
+        seen.add(id)
+        node = scope.nodes.get(id)
+        if node is not None and node.type == "gateway":
+            todo = [edge.source for edge in node.arrivals] + todo
+        elif node is None or node.type != "start":
+            found.append(id)
+    return found
+
+
+def _only_through(scope: ScopePlan, join: Node) -> frozenset[str]:
+    """Tasks from which every path leads to `join`: those that reach it and, without it, reach no end."""
+    before: dict[str, set[str]] = {}
+    for node in scope.nodes.values():
+        for out in node.outs:
+            if out.role == INTERNAL:
+                before.setdefault(out.target, set()).add(node.id)
+
+    def reaching(targets: Iterable[str], without: str | None) -> set[str]:
+        found: set[str] = set()
+        todo = [t for t in targets if t != without]
+        while todo:
+            for source in before.get(todo.pop(), ()):
+                if source not in found and source != without:
+                    found.add(source)
+                    todo.append(source)
+        return found
+
+    leaves = {n.id for n in scope.nodes.values() if n is not join and not all(o.role == INTERNAL for o in n.outs)}
+    leaves |= {n.id for n in scope.nodes.values() if n is not join and not n.outs}
+    elsewhere = reaching(leaves, join.id) | leaves
+    return frozenset(reaching([join.id], None) - elsewhere - {join.id})
+
+
+def _concurrent(plan: Plan, first: str, second: str) -> bool:
+    if first == second:
+        return True  # in one scope a task writes once; twice means two items or passes
+    a, b = first.split("/"), second.split("/")
+    depth = 0
+    while depth < min(len(a), len(b)) - 1 and a[depth] == b[depth]:
+        depth += 1
+    scope = plan.scopes["/".join(a[:depth])]
+    left, right = a[depth], b[depth]
+    return not (_reaches(scope, left, right) or _reaches(scope, right, left))
+
+
+def _reaches(scope: ScopePlan, source: str, target: str) -> bool:
+    todo, seen = [source], {source}
+    while todo:
+        node = scope.nodes.get(todo.pop())
+        if node is None:
+            continue
+        for out in node.outs:
+            step = out.target
+            if step == target:
+                return True
+            if step not in seen:
+                seen.add(step)
+                todo.append(step)
+    return False

@@ -1,0 +1,56 @@
+"""One whole turn of a run: decide, evolve, and note the effects, until it waits.
+
+No I/O: what is not in memory comes back as `Need` (see `core/values.py`), and the caller, having loaded it, takes the
+same turn again on the run as stored. A command that is refused harms none of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from penstock.core.decide import decide
+from penstock.core.evolve import evolve
+from penstock.core.flow import Flow
+from penstock.errors import PenstockError
+from penstock.model.commands import Command, Wake
+from penstock.model.effects import Effect
+from penstock.model.events import Event
+
+EVENTS_MAX = 10_000
+"""Events of one turn; a Wake with more timers due is taken again."""
+
+
+class Turn(Struct):
+    """What came of a turn."""
+
+    events: list[Event]
+    effects: list[Effect]
+    refused: dict[int, PenstockError]
+    """By the place of the command."""
+
+
+def turn(flow: Flow, commands: Sequence[Command]) -> Turn:
+    """Take the commands in order; the flow's run is changed in place, so that it is one append or none."""
+    events: list[Event] = []
+    refused: dict[int, PenstockError] = {}
+    flow.effects = []
+    pending = flow.run.pending
+    for place, command in enumerate(commands):
+        while True:
+            try:
+                decided = decide(flow, command)
+            except PenstockError as error:
+                refused[place] = error
+                break
+            for event in decided:
+                evolve(flow, event, replaying=False)
+                events.append(event)
+                while pending:
+                    owed = pending[0]
+                    evolve(flow, owed, replaying=False)
+                    events.append(owed)
+            if not decided or not isinstance(command, Wake) or len(events) > EVENTS_MAX:
+                break
+    return Turn(events, flow.effects, refused)

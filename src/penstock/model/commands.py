@@ -1,0 +1,162 @@
+"""What may be asked of a run: wishes, turned into events or refused.
+
+Time, ids and chance come in here and nowhere else. Commands are not stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from penstock.model.definition import Retry
+from penstock.model.failure import Failure
+from penstock.model.run import Undo
+
+NULL = Raw(b"null")
+
+
+class _Command(Struct, frozen=True):
+    at: float
+
+
+class StartRun(_Command, frozen=True):
+    id: str
+    definition: str
+    version: str
+    input: bytes
+    generation: int = 1
+    priority: int | None = None
+    deadline: float | None = None
+    delay: float | None = None
+    created_by: str | None = None
+    parent: str | None = None
+    parent_key: str | None = None
+    parent_generation: int = 1
+    depth: int = 0
+    metadata: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+
+
+class StartTask(_Command, frozen=True):
+    """Record that an attempt begins (or began at `began`)."""
+
+    key: str
+    attempt: int
+    worker: str = ""
+    began: float | None = None
+
+
+class CompleteTask(_Command, frozen=True):
+    key: str
+    attempt: int
+    output: bytes
+    began: float | None = None
+
+
+class FailTask(_Command, frozen=True):
+    key: str
+    attempt: int
+    failure: Failure
+    retry: Retry | None = None
+    final: bool = False
+    died: bool = False
+    progress: bytes | None = None
+
+
+class LoseTask(_Command, frozen=True):
+    """The process that may have begun the attempt is dead."""
+
+    key: str
+    attempt: int
+    progress: bytes | None = None
+
+
+class RecordProgress(_Command, frozen=True):
+    key: str
+    attempt: int
+    progress: bytes
+
+
+class Wake(_Command, frozen=True):
+    """Do what is due by now: timers, expiries, the run's own timeout."""
+
+
+class SendSignal(_Command, frozen=True):
+    name: str
+    payload: bytes = b"null"
+    by: str | None = None
+    id: str = ""
+    update: bool = False
+
+
+class ClaimForm(_Command, frozen=True):
+    key: str
+    by: str
+
+
+class ReleaseForm(_Command, frozen=True):
+    key: str
+    by: str
+
+
+class DelegateForm(_Command, frozen=True):
+    key: str
+    by: str
+    to: str
+
+
+class SubmitForm(_Command, frozen=True):
+    key: str
+    output: bytes
+    by: str | None = None
+
+
+class RecordChild(_Command, frozen=True):
+    """The child exists."""
+
+    key: str
+    run: str
+    version: str
+
+
+class CloseChild(_Command, frozen=True):
+    key: str
+    status: str
+    output: bytes = b"null"
+    failure: Failure | None = None
+    undo: tuple[Undo, ...] = ()
+
+
+class RecordDelivery(_Command, frozen=True):
+    """A signal to another run has arrived, or was refused."""
+
+    id: str
+    refused: str = ""
+
+
+class PauseRun(_Command, frozen=True):
+    by: str | None = None
+    reason: str = ""
+
+
+class ResumeRun(_Command, frozen=True):
+    by: str | None = None
+    reason: str = ""
+
+
+class CancelRun(_Command, frozen=True):
+    by: str | None = None
+    reason: str = ""
+
+
+class TerminateRun(_Command, frozen=True):
+    by: str | None = None
+    reason: str = ""
+
+
+Command = (
+    StartRun | StartTask | CompleteTask | FailTask | LoseTask | RecordProgress | Wake | SendSignal
+    | ClaimForm | ReleaseForm | DelegateForm | SubmitForm | RecordChild | CloseChild | RecordDelivery
+    | PauseRun | ResumeRun | CancelRun | TerminateRun
+)  # fmt: skip

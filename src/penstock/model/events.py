@@ -1,0 +1,282 @@
+"""What can have happened to a run: immutable facts, as they are stored.
+
+A released event keeps its tag and meaning for ever; a new field has a default. Each event carries all that
+`core/evolve.py` needs: what an expression, a schema check or a template gave while the event was first applied is
+in `outcomes`, in the order in which it was asked for, and is read back from there on every later replay (SPEC 4.1).
+Nothing that can be derived is stored: that a task became ready follows from the event before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from penstock.model.failure import Failure
+from penstock.model.run import Undo
+
+RULES = 1
+"""The rule set that `RunStarted` names: how links, joins and scopes follow from events."""
+
+NULL = Raw(b"null")
+
+
+class _Event(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True):
+    at: float
+    """When the command was given, by the clock of whoever decided it."""
+    outcomes: list[Raw] = []
+    """Filled while the event is applied for the first time; then never again."""
+    faults: dict[int, Failure] = {}
+    """Which of the outcomes were errors."""
+
+    @property
+    def type(self) -> str:
+        return type(self).__struct_config__.tag  # pyright: ignore
+
+
+class RunStarted(_Event, frozen=True, tag="run_started"):
+    id: str
+    definition: str
+    version: str
+    input: Raw
+    rules: int = RULES
+    generation: int = 1
+    priority: int = 1
+    deadline: float | None = None
+    due: float | None = None
+    """The run's own timeout ends it then."""
+    begin: float | None = None
+    """A delayed start: nothing runs before."""
+    created_by: str | None = None
+    parent: str | None = None
+    parent_key: str | None = None
+    parent_generation: int = 1
+    depth: int = 0
+    metadata: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+
+
+class RunBegun(_Event, frozen=True, tag="run_begun"):
+    """The delay of a delayed start is over."""
+
+
+class TaskStarted(_Event, frozen=True, tag="task_started"):
+    """Kept only where it matters: `once`, after losses, and attempts older than a second (SPEC 4.3)."""
+
+    key: str
+    attempt: int
+    worker: str = ""
+    began: float | None = None
+
+
+class TaskProgressed(_Event, frozen=True, tag="task_progressed"):
+    key: str
+    attempt: int
+    progress: Raw = NULL
+
+
+class TaskCompleted(_Event, frozen=True, tag="task_completed"):
+    key: str
+    attempt: int
+    output: Raw = NULL
+    began: float | None = None
+
+
+class TaskRetried(_Event, frozen=True, tag="task_retried"):
+    """The attempt failed and another is due."""
+
+    key: str
+    attempt: int
+    failure: Failure
+    due: float
+    progress: Raw = NULL
+
+
+class TaskFailed(_Event, frozen=True, tag="task_failed"):
+    key: str
+    attempt: int
+    failure: Failure
+
+
+class TaskLost(_Event, frozen=True, tag="task_lost"):
+    """The attempt may have begun in a process that died; the next one is not charged to the policy."""
+
+    key: str
+    attempt: int
+    counted: bool = False
+    """It counts towards `poison`: it was begun under suspicion, or its own child process died."""
+    progress: Raw = NULL
+
+
+class TimerFired(_Event, frozen=True, tag="timer_fired"):
+    """A wait is over: a timer is due, or a signal, form or task has waited for long enough."""
+
+    key: str
+
+
+class SignalReceived(_Event, frozen=True, tag="signal_received"):
+    name: str
+    payload: Raw = NULL
+    by: str | None = None
+    id: str = ""
+    """Of the message, where it can come twice; of the update, where an answer is awaited."""
+    update: bool = False
+
+
+class FormClaimed(_Event, frozen=True, tag="form_claimed"):
+    key: str
+    by: str
+
+
+class FormReleased(_Event, frozen=True, tag="form_released"):
+    key: str
+    by: str
+
+
+class FormDelegated(_Event, frozen=True, tag="form_delegated"):
+    key: str
+    by: str
+    to: str
+
+
+class FormSubmitted(_Event, frozen=True, tag="form_submitted"):
+    key: str
+    by: str | None
+    output: Raw
+
+
+class FormEscalated(_Event, frozen=True, tag="form_escalated"):
+    """The form is overdue; it stays open."""
+
+    key: str
+
+
+class ChildStarted(_Event, frozen=True, tag="child_started"):
+    key: str
+    run: str
+    version: str = ""
+
+
+class ChildClosed(_Event, frozen=True, tag="child_closed"):
+    key: str
+    status: str
+    output: Raw = NULL
+    failure: Failure | None = None
+    undo: list[Undo] = []
+
+
+class Published(_Event, frozen=True, tag="published"):
+    """For whoever listens; followers of the log hand it on."""
+
+    key: str
+    topic: str
+    payload: Raw = NULL
+
+
+class SignalSent(_Event, frozen=True, tag="signal_sent"):
+    key: str
+    run: str
+    name: str
+    payload: Raw = NULL
+    id: str = ""
+
+
+class SignalDelivered(_Event, frozen=True, tag="signal_delivered"):
+    id: str
+    refused: str = ""
+
+
+class DataConflicted(_Event, frozen=True, tag="data_conflicted"):
+    """Two concurrent tasks wrote one key of the data without a merge; the later write is read."""
+
+    name: str
+    first: str
+    second: str
+
+
+class RunPaused(_Event, frozen=True, tag="run_paused"):
+    by: str | None = None
+    reason: str = ""
+
+
+class RunResumed(_Event, frozen=True, tag="run_resumed"):
+    by: str | None = None
+    reason: str = ""
+
+
+class CancelRequested(_Event, frozen=True, tag="cancel_requested"):
+    by: str | None = None
+    reason: str = ""
+    due: float = 0.0
+    """When attempts that have not ended by then are given up."""
+
+
+class TimeoutReached(_Event, frozen=True, tag="timeout_reached"):
+    """The run's own timeout; it stops, compensates and ends TIMED_OUT."""
+
+    due: float = 0.0
+
+
+class GraceEnded(_Event, frozen=True, tag="grace_ended"):
+    """Attempts that were told to stop have not; they are given up."""
+
+
+class UndoCompleted(_Event, frozen=True, tag="undo_completed"):
+    key: str
+    attempt: int
+
+
+class UndoRetried(_Event, frozen=True, tag="undo_retried"):
+    key: str
+    attempt: int
+    failure: Failure
+    due: float
+
+
+class UndoLost(_Event, frozen=True, tag="undo_lost"):
+    key: str
+    attempt: int
+
+
+class UndoFailed(_Event, frozen=True, tag="undo_failed"):
+    key: str
+    attempt: int
+    failure: Failure
+
+
+class RunCompleted(_Event, frozen=True, tag="run_completed"):
+    output: Raw = NULL
+    ref: Any = None
+    """Where the result is, if it is too large to be kept twice."""
+
+
+class RunFailed(_Event, frozen=True, tag="run_failed"):
+    failure: Failure
+
+
+class RunCancelled(_Event, frozen=True, tag="run_cancelled"):
+    failure: Failure | None = None
+
+
+class RunTimedOut(_Event, frozen=True, tag="run_timed_out"):
+    failure: Failure | None = None
+
+
+class RunTerminated(_Event, frozen=True, tag="run_terminated"):
+    by: str | None = None
+    reason: str = ""
+
+
+Event = (
+    RunStarted | RunBegun | TaskStarted | TaskProgressed | TaskCompleted | TaskRetried | TaskFailed | TaskLost
+    | TimerFired | SignalReceived | FormClaimed | FormReleased | FormDelegated | FormSubmitted | FormEscalated
+    | ChildStarted | ChildClosed | Published | SignalSent | SignalDelivered | DataConflicted
+    | RunPaused | RunResumed | CancelRequested | TimeoutReached | GraceEnded
+    | UndoCompleted | UndoRetried | UndoLost | UndoFailed
+    | RunCompleted | RunFailed | RunCancelled | RunTimedOut | RunTerminated
+)  # fmt: skip
+
+EVENT_TYPES: tuple[type[Event], ...] = Event.__args__  # type: ignore[attr-defined]
+ENCODER = msgspec.json.Encoder()
+DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)  # type: ignore[arg-type]
