@@ -75,6 +75,7 @@ class _Translator:
             case "enum":
                 self._not_an_option(error, path, _schema_at(rule[:-1]))
             case "const" if path[-1:] == ("type",):
+                self._complaint.untyped.add(path[:-1])
                 self._say(
                     "invalid-value",
                     path,

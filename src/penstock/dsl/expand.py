@@ -21,7 +21,7 @@ UNKNOWN_TYPE = "?"
 """The type of a task that has none that can be read; nothing else is said about it."""
 SOURCE_WORDS = ("from", "value", "template", "secret")
 _DURATIONS = {"timer": ("delay",), "signal": ("timeout",), "form": ("due",)}
-_EXPRESSIONS = {"loop": ("while", "until"), "map": ("items",)}
+_EXPRESSIONS = {"loop": ("while", "until"), "map": ("items",), "signal": ("reply",)}
 
 
 def expand(document: Document) -> tuple[Document, dict[Path, Path]]:
@@ -102,13 +102,13 @@ class _Expansion:
         if "do" in task:
             full["type"] = "activity"
             self._moves((*at, "type"), (*written, "do"))
-        kind = full.setdefault("type", UNKNOWN_TYPE)
-        if kind in CONFIG_FIELDS:
-            config = self._config(kind, name, task, full, at, written)
-            if config:
-                full["config"] = config
-            else:
-                full.pop("config", None)
+        kind = full.get("type")
+        if kind not in CONFIG_FIELDS:
+            return {"type": UNKNOWN_TYPE}
+        config = self._config(kind, name, task, full, at, written)
+        full.pop("config", None)
+        if config:
+            full["config"] = config
         if "inputs" in full:
             full["inputs"] = self._inputs(full["inputs"], (*at, "inputs"))
         if "retry" in full:

@@ -43,6 +43,17 @@ class Loaded:
         """Where that path of the expanded document, or what is closest to it, was written."""
         return Place(self.source, *self.places.nearest(path, key=key), path)
 
+    def place_inside(self, path: Path, text: str, position: int) -> Place:
+        """At a character of a text, if that stands in the source as it is, else where it begins."""
+        line, column = self.places.nearest(path)
+        if line:
+            begin = self.places.offset(path)
+            if self.text[begin : begin + 1] in ("'", '"'):
+                begin, column = begin + 1, column + 1
+            if self.text.startswith(text, begin):
+                return Place(self.source, line, column + position, path)
+        return self.place(path)
+
 
 def load(text: str, *, source: str = "<text>", format: Format | None = None) -> Loaded:
     """A definition from its text; DefinitionInvalid holds every finding."""
@@ -51,19 +62,7 @@ def load(text: str, *, source: str = "<text>", format: Format | None = None) -> 
 
 def load_file(path: str | pathlib.Path) -> Loaded:
     """A definition from a file, UTF-8; its ending says whether it is JSON."""
-    path = pathlib.Path(path)
-    if path.stat().st_size > BYTES_MAX:
-        place = Place(str(path), 1, 1, ())
-        return _sure(None, [_too_large(place)], source=str(path))
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        place = Place(str(path), 1, 1, ())
-        finding = Finding(
-            "syntax", "error", f"not UTF-8: {error.reason} at byte {error.start}", place
-        )
-        return _sure(None, [finding], source=str(path))
-    return load(text, source=str(path))
+    return _sure(*attempt_file(path), source=str(path))
 
 
 def load_document(document: dict[str, Any], *, source: str = "<document>") -> Loaded:
@@ -87,6 +86,20 @@ def attempt(
         return None, findings
     places = Places(reading.root, text)
     return _build(reading.root.plain(), places, source, text, findings)
+
+
+def attempt_file(path: str | pathlib.Path) -> tuple[Loaded | None, list[Finding]]:
+    """As `load_file`, but raises only what the file system raises."""
+    path = pathlib.Path(path)
+    place = Place(str(path), 1, 1, ())
+    if path.stat().st_size > BYTES_MAX:
+        return None, [_too_large(place)]
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8: {error.reason} at byte {error.start}"
+        return None, [Finding("syntax", "error", message, place, "save the file as UTF-8")]
+    return attempt(text, source=str(path))
 
 
 def attempt_document(
@@ -132,13 +145,18 @@ def _build(
     return loaded, findings
 
 
-def _sure(loaded: Loaded | None, findings: list[Finding], *, source: str) -> Loaded:
+def refused(findings: list[Finding], source: str) -> DefinitionInvalid:
+    """The error that carries the findings; its message is the first of them."""
     errors = [finding for finding in findings if finding.level == "error"]
-    if loaded is None or errors:
-        first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        where = f"{source}:{first.place.line}:{first.place.column}: " if first.place.line else ""
-        raise DefinitionInvalid(f"{where}{first.message}{more}", findings, hint=first.hint)
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    where = f"{source}:{first.place.line}:{first.place.column}: " if first.place.line else ""
+    return DefinitionInvalid(f"{where}{first.message}{more}", list(findings), hint=first.hint)
+
+
+def _sure(loaded: Loaded | None, findings: list[Finding], *, source: str) -> Loaded:
+    if loaded is None or any(finding.level == "error" for finding in findings):
+        raise refused(findings, source)
     return loaded
 
 

@@ -86,7 +86,7 @@ KINDS: dict[str, Kind] = {
             "name": _NAME,
             "schema": _SCHEMA,
             "timeout": _ref("laterDuration"),
-            "reply": _ANY,
+            "reply": _ref("expression"),
             "transient": _FLAG,
         }
     ),

@@ -157,8 +157,11 @@ class Places(Mapping[Path, tuple[int, int]]):
         """
         if self._root is None:
             return 0, 0
-        offset, _ = _walk(self._root, self.original(path), key=key)
-        return self._lines.position(offset)
+        return self._lines.position(self.offset(path, key=key))
+
+    def offset(self, path: Path, *, key: bool = False) -> int:
+        """As `nearest`, as an offset into the text."""
+        return 0 if self._root is None else _walk(self._root, self.original(path), key=key)[0]
 
     def __getitem__(self, path: Path) -> tuple[int, int]:
         if self._root is None:

@@ -1,0 +1,340 @@
+"""What tasks refer to: other tasks, sources, paths, expressions, templates, schemas, activities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from penstock.core.plan import environment
+from penstock.dsl.expand import UNKNOWN_TYPE
+from penstock.dsl.finding import Path, did_you_mean
+from penstock.dsl.load import Loaded
+from penstock.errors import ExpressionError
+from penstock.expr.compile import Environment, compile_expression
+from penstock.expr.paths import compile_path
+from penstock.expr.schema import compile_schema
+from penstock.expr.template import compile_template
+from penstock.model.definition import Action, Condition, Source, Task
+from penstock.verify.scopes import Notes, Scope, body_of
+
+ROOTS = frozenset({"input", "tasks", "data", "global", "run", "now"})
+SCOPED = {"item": "a map", "index": "a map", "iteration": "a loop"}
+PASS = frozenset({"iteration"})
+SOURCES = ("input", "data", "global")
+TASK_PARTS = ("output", "status", "attempts", "error")
+SECRET_TYPES = ("activity", "http")
+NOT_YET = {
+    "triggers": "schedules and triggers (SPEC 4.6) start runs by themselves; until then use `engine.start`",
+    "rules": "rule-driven orchestration (SPEC 2.5) brings them; until then use links with conditions",
+}
+_TEMPLATED = {
+    "http": ("method", "url", "headers", "body"),
+    "timer": ("delay", "until"),
+    "publish": ("topic", "payload"),
+    "form": ("assignee", "due"),
+    "subworkflow": ("definition", "version"),
+    "signal": ("timeout",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What an expression at some place may read."""
+
+    tasks: Collection[str]
+    names: frozenset[str]
+    environment: Environment
+
+
+def check_references(
+    scope: Scope, notes: Notes, activities: Collection[str] | None, looping: Collection[str]
+) -> None:
+    """`looping` are the tasks inside natural loops: they count their passes."""
+    reader = _Reader(notes, environment(notes.loaded.definition))
+    for name, task in scope.tasks.items():
+        if task.type != UNKNOWN_TYPE:
+            names = scope.names | (PASS if name in looping else frozenset())
+            _Task(scope, name, task, names, reader, activities).check()
+    for index, link in enumerate(scope.links):
+        if link.condition is not None:
+            names = scope.names | (PASS if link.from_ in looping else frozenset())
+            sight = reader.sight(scope.visible, names)
+            reader.condition(link.condition, (*scope.link_at(index), "condition"), sight)
+
+
+def check_definition(loaded: Loaded, notes: Notes) -> None:
+    """What stands at the top of the document, beside tasks and links."""
+    definition = loaded.definition
+    reader = _Reader(notes, environment(definition))
+    sight = reader.sight(definition.tasks, frozenset())
+    reader.schema(definition.input_schema, ("inputSchema",))
+    for field, expressions in (
+        ("outputs", definition.outputs or {}),
+        ("queries", definition.queries),
+    ):
+        for name, text in expressions.items():
+            reader.expression(text, (field, name), sight)
+    merging = reader.sight((), frozenset({"current", "value"}))
+    for name, datum in definition.data.items():
+        reader.schema(datum.schema, ("data", name, "schema"))
+        if datum.merge not in (None, "last", "append"):
+            reader.expression(datum.merge, ("data", name, "merge"), merging)
+    for field, hint in NOT_YET.items():
+        if getattr(definition, field):
+            notes.add("not-yet", (field,), f"`{field}` are not here yet", hint, key=True)
+    if definition.orchestration != "control":
+        message = f"orchestration by `{definition.orchestration}` is not here yet"
+        hint = "the other ways to orchestrate (SPEC 2.5) bring it; until then write links"
+        notes.add("not-yet", ("orchestration",), message, hint)
+
+
+class _Reader:
+    """Compiles texts of a definition and notes what does not compile or names nothing."""
+
+    def __init__(self, notes: Notes, environment: Environment) -> None:
+        self.notes = notes
+        self._environment = environment
+
+    def sight(self, tasks: Collection[str], names: frozenset[str]) -> Sight:
+        return Sight(tasks, ROOTS | names, self._environment)
+
+    def condition(self, condition: Condition, path: Path, sight: Sight) -> None:
+        if condition.language != "cel":
+            message = f"no expression language is called `{condition.language}`"
+            self.notes.add("unknown-language", (*path, "language"), message, "leave it out for CEL")
+            return
+        self.expression(condition.expression, (*path, "expression"), sight)
+
+    def expression(self, text: str, path: Path, sight: Sight) -> None:
+        self._compiled(text, path, sight, compile_expression)
+
+    def template(self, text: str, path: Path, sight: Sight) -> None:
+        self._compiled(text, path, sight, compile_template)
+
+    def values(self, value: Any, path: Path, sight: Sight) -> None:
+        """Every text in there that holds `${`."""
+        for at, text in _texts(value, path):
+            if "${" in text:
+                self.template(text, at, sight)
+
+    def schema(self, schema: Any, path: Path) -> None:
+        if schema is None:
+            return
+        foreign = next((ref for ref in _references(schema) if not ref.startswith("#")), None)
+        if foreign is not None:
+            message = f"the schema refers to `{foreign}`, outside of itself"
+            self.notes.add("invalid-schema", path, message, "put what it needs into its `$defs`")
+            return
+        try:
+            compile_schema(schema)
+        except ExpressionError as error:
+            cause: Any = error.__cause__
+            inside: Path = tuple(getattr(cause, "instance_path", ()))
+            message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
+            self.notes.add("invalid-schema", (*path, *inside), message)
+
+    def _compiled(self, text: str, path: Path, sight: Sight, compile: Any) -> None:
+        try:
+            found = compile(text)
+            if self._reads(found.reads, text, path, sight):
+                compile(
+                    text, sight.environment
+                )  # only now, as its message for a wrong name is terser
+        except ExpressionError as error:
+            self.notes.add_inside(
+                "expression-invalid", path, text, error.position, error.message, error.hint
+            )
+
+    def _reads(self, reads: Iterable[tuple[str, ...]], text: str, path: Path, sight: Sight) -> bool:
+        """Whether each path that is read begins at something that exists."""
+        sound = True
+        for read in sorted(reads):
+            problem = _unreadable(read, sight)
+            if problem is not None:
+                sound = False
+                code, word, message, hint = problem
+                self.notes.add_inside(code, path, text, _position(text, word), message, hint)
+        return sound
+
+
+class _Task:
+    """The checks of one task."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        name: str,
+        task: Task,
+        names: frozenset[str],
+        reader: _Reader,
+        activities: Collection[str] | None,
+    ) -> None:
+        self._scope = scope
+        self._name = name
+        self._task = task
+        self._names = names
+        self._reader = reader
+        self._notes = reader.notes
+        self._activities = activities
+        self._path = scope.at(name)
+        self._sight = reader.sight(scope.visible, names)
+
+    def check(self) -> None:
+        task, path = self._task, self._path
+        self._inputs(task.inputs, (*path, "inputs"), may_hold_secrets=task.type in SECRET_TYPES)
+        for index, condition in enumerate(task.conditions):
+            self._reader.condition(condition, (*path, "conditions", index), self._sight)
+        for field, actions in (("onComplete", task.on_complete), ("onError", task.on_error)):
+            self._actions(actions, (*path, field))
+        self._reader.schema(task.output_schema, (*path, "outputSchema"))
+        self._config()
+        if task.compensate is not None:
+            undo = (*path, "compensate")
+            self._activity(task.compensate.activity, (*undo, "activity"))
+            inputs = task.compensate.inputs or {}
+            self._inputs(inputs, (*undo, "inputs"), may_hold_secrets=True)
+
+    def _config(self) -> None:
+        config, path = self._task.config, (*self._path, "config")
+        kind = self._task.type
+        for field in _TEMPLATED.get(kind, ()):
+            if field in config:
+                self._reader.values(config[field], (*path, field), self._sight)
+        if kind in ("signal", "form"):
+            self._reader.schema(config.get("schema"), (*path, "schema"))
+        if kind == "signal" and "reply" in config:
+            self._reader.expression(config["reply"], (*path, "reply"), self._sight)
+        if kind == "activity" and "activity" in config:
+            self._activity(config["activity"], (*path, "activity"))
+        if kind == "transform":
+            for name, text in cast("dict[str, str]", config.get("set", {})).items():
+                self._reader.expression(text, (*path, "set", name), self._sight)
+        if kind == "map" and "items" in config:
+            self._reader.expression(config["items"], (*path, "items"), self._sight)
+        if kind == "loop":
+            self._loop(config, path)
+        if kind == "cancel":
+            self._cancel(config.get("tasks", []), (*path, "tasks"))
+
+    def _loop(self, config: Mapping[str, Any], path: Path) -> None:
+        """Asked after a pass, so it sees the tasks of the body."""
+        body = body_of(self._task)
+        inside: Collection[str] = body.tasks if body is not None else ()
+        sight = self._reader.sight({*self._scope.visible, *inside}, self._names | PASS)
+        for field in ("while", "until"):
+            if field in config:
+                self._reader.expression(config[field], (*path, field), sight)
+
+    def _cancel(self, tasks: list[str], path: Path) -> None:
+        for index, name in enumerate(tasks):
+            if name not in self._scope.visible:
+                hint = did_you_mean(name, self._scope.visible)
+                self._notes.add("unknown-task", (*path, index), f"no task `{name}`", hint)
+
+    def _activity(self, name: str, path: Path) -> None:
+        if self._activities is not None and name not in self._activities:
+            hint = did_you_mean(name, self._activities) or "register it with the engine"
+            self._notes.add("unknown-activity", path, f"no activity `{name}`", hint)
+
+    def _actions(self, actions: tuple[Action, ...], path: Path) -> None:
+        for index, action in enumerate(actions):
+            at = (*path, index)
+            for name, text in (action.set or {}).items():
+                self._reader.expression(text, (*at, "set", name), self._sight)
+            for field in ("publish", "signal", "notify"):
+                self._reader.values(getattr(action, field), (*at, field), self._sight)
+
+    def _inputs(self, inputs: Mapping[str, Source], path: Path, *, may_hold_secrets: bool) -> None:
+        for name, source in inputs.items():
+            at = (*path, name)
+            if source.from_ is not None:
+                self._source(source.from_, (*at, "from"))
+            if source.path is not None:
+                self._json_path(source.path, (*at, "path"))
+            if source.template is not None:
+                self._reader.template(source.template, (*at, "template"), self._sight)
+            if source.secret is not None and not may_hold_secrets:
+                message = f"a secret can't be given to a task of type `{self._task.type}`"
+                hint = "secrets are resolved where an activity runs: only activity and http tasks take them"
+                self._notes.add("secret-misplaced", at, message, hint)
+            for where, text in _texts(source.value, (*at, "value")):
+                if "${" in text and where != (*at, "value"):
+                    self._notes.add(
+                        "template-literal",
+                        where,
+                        "this `${` stays as it is: it stands inside of a plain value",
+                        "give this part a parameter of its own, as a template",
+                        level="warning",
+                    )
+
+    def _source(self, source: str, path: Path) -> None:
+        visible = self._scope.visible
+        special = source in SOURCES or source in SCOPED
+        if special and source in visible:
+            message = f"`{source}` is a task here, and `from: {source}` means something else"
+            self._notes.add("ambiguous-source", path, message, "give the task another id")
+        elif source in SCOPED and source not in self._names:
+            message = f"`{source}` exists only inside of {SCOPED[source]}"
+            self._notes.add("unknown-source", path, message)
+        elif not special and source not in visible:
+            bare = source.removeprefix("tasks.").split(".")[0]
+            hint = f"did you mean `{bare}`?" if bare in visible else None
+            hint = hint or did_you_mean(source, [*visible, *SOURCES, *self._names])
+            hint = hint or "a source is a task, `input`, `data` or `global`"
+            self._notes.add("unknown-source", path, f"no task or source `{source}`", hint)
+
+    def _json_path(self, text: str, path: Path) -> None:
+        try:
+            compile_path(text)
+        except ExpressionError as error:
+            hint = error.hint or "a path looks like `$.order.lines[0]`"
+            self._notes.add("invalid-path", path, error.message, hint)
+
+
+def _unreadable(read: tuple[str, ...], sight: Sight) -> tuple[str, str, str, str | None] | None:
+    """Code, word, message and hint, if a path begins at nothing."""
+    root, *rest = read
+    if root in SCOPED and root not in sight.names:
+        return "unknown-name", root, f"`{root}` exists only inside of {SCOPED[root]}", None
+    if root not in sight.names:
+        if root in sight.tasks:
+            hint = f"a task is read as `tasks.{root}.output`"
+        else:
+            hint = did_you_mean(root, sight.names) or f"there are {', '.join(sorted(sight.names))}"
+        return "unknown-name", root, f"nothing is called `{root}`", hint
+    if root == "tasks" and rest:
+        task, *parts = rest
+        if task not in sight.tasks:
+            return "unknown-task", task, f"no task `{task}`", did_you_mean(task, sight.tasks)
+        if parts and parts[0] not in TASK_PARTS:
+            hint = did_you_mean(parts[0], TASK_PARTS)
+            hint = hint or f"a task has {', '.join(f'`{part}`' for part in TASK_PARTS)}"
+            return "unknown-name", parts[0], f"a task has no `{parts[0]}`", hint
+    return None
+
+
+def _position(text: str, word: str) -> int:
+    """Where a word stands by itself."""
+    found = re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
+    return found.start() if found else 0
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    stack: list[tuple[Path, Any]] = [(path, value)]
+    while stack:
+        at, part = stack.pop()
+        if isinstance(part, str):
+            yield at, part
+        elif isinstance(part, dict):
+            stack.extend(((*at, key), inner) for key, inner in cast("dict[str, Any]", part).items())
+        elif isinstance(part, list):
+            stack.extend(((*at, i), inner) for i, inner in enumerate(cast("list[Any]", part)))
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Every `$ref` and `$dynamicRef`: a schema must not make the engine look elsewhere."""
+    for path, text in _texts(schema, ()):
+        if path[-1:] in (("$ref",), ("$dynamicRef",)):
+            yield text
