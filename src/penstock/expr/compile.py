@@ -179,7 +179,9 @@ class Compiler:
             case Binary():
                 return self._binary(node)
             case Logic():
-                runs = [self.compile(operand) for operand in node.operands]
+                runs: list[Run] = []
+                for operand in node.operands:
+                    runs.append(self.compile(operand))
                 positions = [operand.position for operand in node.operands]
                 return compile_logic(node.operator, runs, positions)
             case Conditional():
@@ -270,7 +272,9 @@ class Compiler:
                 unwrap=node.function == "orValue",
             )
         args = node.args if not method or node.target is None else (node.target, *node.args)
-        runs = [self.compile(arg) for arg in args]
+        runs: list[Run] = []
+        for arg in args:  # a loop, not a comprehension: nesting must cost few Python frames
+            runs.append(self.compile(arg))
         if entry.name in VARIADIC and len(runs) > 1:
             return _variadic(entry, runs, node.position)
         if entry.name in ("duration", "timestamp") and isinstance(args[0], Literal):
@@ -278,7 +282,9 @@ class Compiler:
         return _call(entry, runs, node.position)
 
     def _list(self, node: ListLiteral) -> Run:
-        runs = [self.compile(item.value) for item in node.items]
+        runs: list[Run] = []
+        for item in node.items:
+            runs.append(self.compile(item.value))
         if not any(item.optional for item in node.items):
             return lambda frame: [run(frame) for run in runs]
         parts = [
@@ -301,10 +307,10 @@ class Compiler:
         return build
 
     def _map(self, node: MapLiteral) -> Run:
-        parts = [
-            (self.compile(entry.key), self.compile(entry.value), entry.optional, entry.key.position)
-            for entry in node.entries
-        ]
+        parts: list[tuple[Run, Run, bool, int]] = []
+        for entry in node.entries:
+            key, value = self.compile(entry.key), self.compile(entry.value)
+            parts.append((key, value, entry.optional, entry.key.position))
 
         def build(frame: Frame) -> Any:
             pairs: list[tuple[Any, Any]] = []
@@ -347,7 +353,9 @@ class Compiler:
             first = first.left
         self.cost += len(chain) - 1
         run = self.compile(first)
-        rights = [(link, self.compile(link.right)) for link in reversed(chain)]
+        rights: list[tuple[Binary, Run]] = []
+        for link in reversed(chain):
+            rights.append((link, self.compile(link.right)))
         return compile_binary(run, rights)
 
     def _bind(self, node: Bind) -> Run:

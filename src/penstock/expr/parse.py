@@ -409,11 +409,13 @@ class _Parser:
         what = "the end of the expression" if token.kind == "end" else f"`{token.text}`"
         self._fail(f"unexpected {what}" + (f", {wanted}" if wanted else ""), token.position)
 
+    # A level of nesting takes three Python frames at most: _expression, _operand, _sequence. That keeps
+    # NESTING_MAX levels well inside the interpreter's limit, whoever calls.
     def _expression(self, ternary: bool = True) -> Node:
         self._level += 1
         if self._level > NESTING_MAX:
             raise _too_deep(self._text, self._peek().position)
-        operands: list[Node] = [self._member()]
+        operands: list[Node] = [self._operand()]
         operators: list[_Token] = []
         while True:
             token = self._peek()
@@ -425,7 +427,7 @@ class _Parser:
                 break
             self._at += 1
             operators.append(token)
-            operands.append(self._member())
+            operands.append(self._operand())
         tree = operands[0]
         if ternary and self._take("?"):
             position = self._tokens[self._at - 1].position
@@ -435,61 +437,97 @@ class _Parser:
         self._level -= 1
         return tree
 
-    def _member(self) -> Node:
+    def _operand(self) -> Node:
         """An operand: its prefix signs, its primary, and all that is chained to it."""
-        prefixes: list[_Token] = []
-        while (token := self._peek()).kind == "sign" and token.text in ("!", "-"):
-            if prefixes and prefixes[-1].text != token.text:
-                self._unexpected(token)
-            prefixes.append(token)
+        prefixes = self._prefixes()
+        token = self._peek()
+        self._at += 1
+        sign = token.text if token.kind == "sign" else ""
+        if token.kind in ("integer", "double"):
+            node = self._number_with_sign(token, prefixes)
+        elif sign == "(":
+            node = self._expression()
+            self._expect(")")
+        elif sign == "[":
+            items = self._sequence("]", optional=True)
+            node = ListLiteral(token.position, tuple(Item(v, o) for _, v, o in items))
+        elif sign == "{":
+            entries = self._sequence("}", optional=True, keyed=True)
+            node = MapLiteral(token.position, tuple(Entry(k or v, v, o) for k, v, o in entries))
+        elif token.kind == "name" and self._is_call(token):
+            node = self._global_call(token, self._arguments_of(self._sequence(")")))
+        else:
+            node = self._simple(token)
+        while (token := self._peek()).kind == "sign" and token.text in (".", "[", "{"):
             self._at += 1
-        negative = bool(prefixes) and prefixes[-1].text == "-"
-        node = self._primary(negative)
-        if negative and isinstance(node, Literal) and node.position < 0:
-            # The sign belongs to the number: -9223372036854775808 has no positive twin.
-            node = Literal(prefixes.pop().position, node.value)
-        while True:
-            token = self._peek()
-            if token.kind != "sign":
-                break
-            if token.text == ".":
-                self._at += 1
-                node = self._chained(node)
-            elif token.text == "[":
-                self._at += 1
+            if token.text == "[":
                 optional = self._take("?")
                 key = self._expression()
                 self._expect("]")
                 node = Index(token.position, node, key, optional)
-            elif token.text == "{" and isinstance(node, Ident | Select):
+            elif token.text == "{":
                 self._fail("messages cannot be built here; use a map", token.position)
             else:
-                break
-        for sign in reversed(prefixes):
-            node = Unary(sign.position, sign.text, node)
+                field, optional = self._field()
+                if optional or field.kind == "quoted" or not self._take("("):
+                    node = Select(field.position, node, field.text.strip("`"), optional)
+                else:
+                    node = self._method(field, node, self._arguments_of(self._sequence(")")))
+        for prefix in reversed(prefixes):
+            node = Unary(prefix.position, prefix.text, node)
         return node
 
-    def _primary(self, negative: bool) -> Node:
-        token = self._peek()
-        self._at += 1
+    def _sequence(
+        self, close: str, *, optional: bool = False, keyed: bool = False
+    ) -> list[tuple[Node | None, Node, bool]]:
+        """(key, value, marked with `?`) up to the closing sign; a literal may end with a comma."""
+        found: list[tuple[Node | None, Node, bool]] = []
+        while not self._take(close):
+            marked = optional and self._take("?")
+            value = self._expression()
+            key: Node | None = None
+            if keyed:
+                self._expect(":")
+                key, value = value, self._expression()
+            found.append((key, value, marked))
+            if not self._take(","):
+                self._expect(close)
+                break
+            if not optional and self._peek().text == close:
+                self._unexpected(self._peek())
+        return found
+
+    @staticmethod
+    def _arguments_of(found: list[tuple[Node | None, Node, bool]]) -> tuple[Node, ...]:
+        return tuple(value for _, value, _ in found)
+
+    def _prefixes(self) -> list[_Token]:
+        found: list[_Token] = []
+        while (token := self._peek()).kind == "sign" and token.text in ("!", "-"):
+            if found and found[-1].text != token.text:
+                self._unexpected(token)
+            found.append(token)
+            self._at += 1
+        return found
+
+    def _number_with_sign(self, token: _Token, prefixes: list[_Token]) -> Node:
+        # The sign belongs to the number: -9223372036854775808 has no positive twin.
+        if prefixes and prefixes[-1].text == "-" and token.text[-1] not in "uU":
+            return Literal(prefixes.pop().position, self._number(token, True))
+        return Literal(token.position, self._number(token, False))
+
+    def _is_call(self, token: _Token) -> bool:
+        return token.text not in _CONSTANTS and token.text != "in" and self._take("(")
+
+    def _simple(self, token: _Token) -> Node:
         match token.kind:
-            case "integer" | "double":
-                value = self._number(token, negative)
-                return Literal(
-                    -1 if negative and value.__class__ is not Uint else token.position, value
-                )
             case "string":
                 return Literal(token.position, _string(self._text, token))
-            case "name":
-                return self._named(token)
-            case "sign" if token.text == "(":
-                node = self._expression()
-                self._expect(")")
-                return node
-            case "sign" if token.text == "[":
-                return self._list(token)
-            case "sign" if token.text == "{":
-                return self._map(token)
+            case "name" if token.text in _CONSTANTS:
+                return Literal(token.position, _CONSTANTS[token.text])
+            case "name" if token.text != "in":
+                self._refuse_reserved(token)
+                return Ident(token.position, token.text)
             case "sign" if token.text == "." and self._peek().kind == "name":
                 name = self._peek()
                 self._at += 1
@@ -497,6 +535,16 @@ class _Parser:
                 return Ident(token.position, name.text, absolute=True)
             case _:
                 self._unexpected(token)
+
+    def _field(self) -> tuple[_Token, bool]:
+        optional = self._take("?")
+        token = self._peek()
+        self._at += 1
+        if token.kind == "quoted":
+            return token, optional
+        if token.kind != "name" or token.text in _CONSTANTS or token.text == "in":
+            self._unexpected(token, "expected a field name")
+        return token, optional
 
     def _number(self, token: _Token, negative: bool) -> Any:
         if token.kind == "double":
@@ -516,15 +564,8 @@ class _Parser:
         if token.text in _RESERVED:
             self._fail(f"`{token.text}` is a reserved word", token.position)
 
-    def _named(self, token: _Token) -> Node:
-        if token.text in _CONSTANTS:
-            return Literal(token.position, _CONSTANTS[token.text])
-        if token.text == "in":
-            self._unexpected(token)
+    def _global_call(self, token: _Token, args: tuple[Node, ...]) -> Node:
         self._refuse_reserved(token)
-        if not self._take("("):
-            return Ident(token.position, token.text)
-        args = self._arguments()
         if token.text == "has":
             return self._has(token, args)
         return Call(token.position, token.text, None, args)
@@ -534,20 +575,8 @@ class _Parser:
             return Has(token.position, args[0].operand, args[0].field)
         self._fail("has() takes one field selection, as in has(a.b)", token.position)
 
-    def _chained(self, operand: Node) -> Node:
-        optional = self._take("?")
-        token = self._peek()
-        self._at += 1
-        if token.kind == "quoted":
-            return Select(token.position, operand, token.text[1:-1], optional)
-        if token.kind != "name" or token.text in _CONSTANTS or token.text == "in":
-            self._unexpected(token, "expected a field name")
-        if optional or not self._take("("):
-            return Select(token.position, operand, token.text, optional)
-        args = self._arguments()
-        return self._macro(token, operand, args) or Call(token.position, token.text, operand, args)
-
-    def _macro(self, token: _Token, operand: Node, args: tuple[Node, ...]) -> Node | None:
+    def _method(self, token: _Token, operand: Node, args: tuple[Node, ...]) -> Node:
+        """A call on a target, or the macro that it is."""
         shape = (token.text, len(args))
         if shape in _ONE_VARIABLE:
             variable = self._variable(args[0], token.text)
@@ -573,44 +602,12 @@ class _Parser:
         if shape == ("bind", 3) and isinstance(operand, Ident) and operand.name == "cel":
             variable = self._variable(args[0], "cel.bind")
             return Bind(token.position, variable, args[1], args[2])
-        return None
+        return Call(token.position, token.text, operand, args)
 
     def _variable(self, node: Node, macro: str) -> str:
         if isinstance(node, Ident) and not node.absolute:
             return node.name
         self._fail(f"{macro}() needs a plain variable name here", node.position)
-
-    def _arguments(self) -> tuple[Node, ...]:
-        args: list[Node] = []
-        if self._take(")"):
-            return ()
-        while True:
-            args.append(self._expression())
-            if self._take(")"):
-                return tuple(args)
-            self._expect(",")
-
-    def _list(self, start: _Token) -> Node:
-        items: list[Item] = []
-        while not self._take("]"):
-            optional = self._take("?")
-            items.append(Item(self._expression(), optional))
-            if not self._take(","):
-                self._expect("]")
-                break
-        return ListLiteral(start.position, tuple(items))
-
-    def _map(self, start: _Token) -> Node:
-        entries: list[Entry] = []
-        while not self._take("}"):
-            optional = self._take("?")
-            key = self._expression()
-            self._expect(":")
-            entries.append(Entry(key, self._expression(), optional))
-            if not self._take(","):
-                self._expect("}")
-                break
-        return MapLiteral(start.position, tuple(entries))
 
 
 def _join(operator: _Token, left: Node, right: Node) -> Node:

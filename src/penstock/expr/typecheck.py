@@ -244,37 +244,36 @@ class _Checker:
         return found
 
     def _call(self, node: Call, scope: _Scope) -> Type:
-        if node.target is not None:
-            prefix = dotted(node.target)
-            if prefix is not None and not self._is_variable(node.target, scope):
-                name = f"{prefix}.{node.function}"
-                if name in NAMES:
-                    return self._apply(node, name, False, node.args, scope)
-            return self._apply(node, node.function, True, (node.target, *node.args), scope)
-        return self._apply(node, node.function, False, node.args, scope)
-
-    def _apply(
-        self, node: Call, name: str, method: bool, args: tuple[Node, ...], scope: _Scope
-    ) -> Type:
+        name, method, args = self._named_call(node, scope)
+        # A loop, not a comprehension: nesting must cost few Python frames.
+        types: list[Type] = []
+        for arg in args:
+            types.append(self.visit(arg, scope))
         if name in VARIADIC and len(args) > 1:
-            entry = FUNCTIONS[False, name, 1]
-            self.checked.functions[id(node)] = (entry, False)
-            return self._variadic(name, args, scope)
+            self.checked.functions[id(node)] = (FUNCTIONS[False, name, 1], False)
+            return self._variadic(name, types, node.position)
         entry = FUNCTIONS.get((method, name, len(args)))
         if entry is None:
             self._no_function(node, name, method, len(args))
         self.checked.functions[id(node)] = (entry, method)
-        types = [self.visit(arg, scope) for arg in args]
         return self._overload(entry, types, node.position)
 
-    def _variadic(self, name: str, args: tuple[Node, ...], scope: _Scope) -> Type:
-        found: Type | None = None
-        for arg in args:
-            one = self.visit(arg, scope)
+    def _named_call(self, node: Call, scope: _Scope) -> tuple[str, bool, tuple[Node, ...]]:
+        if node.target is None:
+            return node.function, False, node.args
+        prefix = dotted(node.target)
+        name = f"{prefix}.{node.function}"
+        if prefix is not None and name in NAMES and not self._is_variable(node.target, scope):
+            return name, False, node.args
+        return node.function, True, (node.target, *node.args)
+
+    def _variadic(self, name: str, types: list[Type], position: int) -> Type:
+        found = types[0]
+        for one in types:
             if not (one.numeric or one.dynamic):
-                self._mismatch(f"{name}() needs numbers, not {one}", arg.position)
-            found = one if found is None else join(found, one)
-        return found or DYN
+                self._mismatch(f"{name}() needs numbers, not {one}", position)
+            found = join(found, one)
+        return found
 
     def _no_function(self, node: Call, name: str, method: bool, count: int) -> NoReturn:
         arities = {
