@@ -1,7 +1,7 @@
 """From a job's JSON arguments to a call: binding, and conversion by annotations.
 
 What a function is annotated with is looked at once, at its first call; a function with plain annotations, or none,
-pays nothing afterwards.
+pays nothing for it afterwards.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import types
 import typing
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from penstock.errors import PenstockError
 
-_PLAIN: frozenset[Any] = frozenset(
-    {str, int, float, bool, None, type(None), Any, object, dict, list, inspect.Parameter.empty}
-)
+_ATOMS: frozenset[Any] = frozenset({str, int, float, bool, type(None)})
+_PLAIN: frozenset[Any] = _ATOMS | {None, Any, object, dict, list, inspect.Parameter.empty}
 _TRANSPARENT: frozenset[Any] = frozenset(
     {
         dict,
@@ -79,35 +78,39 @@ class Parameters:
 
     def call(self, arguments: Any, secrets: dict[str, Any] | None = None) -> Any:
         """Call the function (of an `async def` that makes the coroutine). A dict becomes keyword arguments, a list
-        positional ones, anything else the one argument."""
+        positional ones, anything else the one argument, and null none where the function takes none."""
         if not self._known:
             self._look()
-        if self._converted or secrets:
-            arguments = self._convert(arguments, secrets)
         function = self._function
+        kind = type(arguments)  # pyright: ignore[reportUnknownVariableType]  (of Any)
         try:
-            if type(arguments) is dict:
+            if self._converted or secrets:
+                call = self._convert(arguments, secrets)
+                return function(*call.positional, **call.named)
+            # What lies deeper is copied: the engine goes on reading what it has handed over.
+            if kind is dict:
+                for each in arguments.values():
+                    if type(each) not in _ATOMS:
+                        return function(**_copy(arguments))
                 return function(**arguments)
-            if type(arguments) is list:
-                return function(*arguments)
-            if type(arguments) is _Call:
-                return function(*arguments.positional, **arguments.named)
+            if kind is list:
+                return function(*_copy(arguments))
             if arguments is None and self._takes_none:
                 return function()
             return function(arguments)
         except TypeError as error:
-            wrong = self._mismatch(arguments)
+            wrong = self._mismatch(arguments, secrets)
             if wrong is None:
                 raise
             raise wrong from error
 
     def _look(self) -> None:
+        """Read the function's signature, once."""
+        self._known = True
         try:
-            signature = inspect.signature(self._function)
-        except (TypeError, ValueError):
-            self._known = True
+            parameters = inspect.signature(self._function).parameters.values()
+        except (TypeError, ValueError):  # some are written in C
             return
-        parameters = signature.parameters.values()
         annotations = _annotations(self._function)
         self._takes_none = not parameters
         self._positions = tuple(
@@ -116,27 +119,25 @@ class Parameters:
             if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
         )
         for each in parameters:
-            annotation = annotations.get(each.name, each.annotation)
+            annotation = annotations.get(each.name)
             if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD) and _needs(annotation):
                 self._converted[each.name] = annotation
-        self._known = True
 
-    def _convert(self, arguments: Any, secrets: dict[str, Any] | None) -> Any:
+    def _convert(self, arguments: Any, secrets: dict[str, Any] | None) -> _Call:
         call = _call_of(arguments, self._takes_none)
         for name, annotation in self._converted.items():
             if name in call.named:
                 call.named[name] = _converted(name, call.named[name], annotation)
-                continue
-            position = (
-                self._positions.index(name) if name in self._positions else len(call.positional)
-            )
-            if position < len(call.positional):
-                call.positional[position] = _converted(name, call.positional[position], annotation)
+            elif name in self._positions:
+                position = self._positions.index(name)
+                if position < len(call.positional):
+                    value = call.positional[position]
+                    call.positional[position] = _converted(name, value, annotation)
         if secrets:
             call.named.update(secrets)
         return call
 
-    def _mismatch(self, arguments: Any) -> BadArguments | None:
+    def _mismatch(self, arguments: Any, secrets: dict[str, Any] | None) -> BadArguments | None:
         """Why the arguments cannot be bound, or None if they can and the TypeError is the function's own."""
         try:
             signature = inspect.signature(self._function)
@@ -144,29 +145,36 @@ class Parameters:
             return None
         call = _call_of(arguments, self._takes_none)
         try:
-            signature.bind(*call.positional, **call.named)
+            signature.bind(*call.positional, **call.named, **(secrets or {}))
         except TypeError as error:
             named = str(error).split("'")
             parameter = named[1] if len(named) > 2 else None
-            return BadArguments(f"{error}; the activity takes {signature}", parameter)
+            return BadArguments(f"{error}; it takes {signature}", parameter)
         return None
 
 
+@dataclasses.dataclass
 class _Call:
-    __slots__ = ("named", "positional")
-
-    def __init__(self, positional: list[Any], named: dict[str, Any]) -> None:
-        self.positional, self.named = positional, named
+    positional: list[Any]
+    named: dict[str, Any]
 
 
 def _call_of(arguments: Any, takes_none: bool) -> _Call:
-    if isinstance(arguments, _Call):
-        return arguments
     if type(arguments) is dict:
-        return _Call([], dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
+        return _Call([], _copy(arguments))
     if type(arguments) is list:
-        return _Call(list(arguments), {})  # pyright: ignore[reportUnknownArgumentType]
+        return _Call(_copy(arguments), {})
     return _Call([] if arguments is None and takes_none else [arguments], {})
+
+
+def _copy(value: Any) -> Any:
+    if type(value) is dict:
+        mapping = cast("dict[str, Any]", value)
+        return {key: each if type(each) in _ATOMS else _copy(each) for key, each in mapping.items()}
+    if type(value) is list:
+        items = cast("list[Any]", value)
+        return [each if type(each) in _ATOMS else _copy(each) for each in items]
+    return value
 
 
 def _converted(name: str, value: Any, annotation: Any) -> Any:
@@ -177,33 +185,57 @@ def _converted(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _annotations(function: Any) -> dict[str, Any]:
+    """The parameters' types, as far as their names can be resolved."""
     while isinstance(function, functools.partial):
-        function = function.func  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    target: Any = function if inspect.isroutine(function) else type(function).__call__  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        function = cast("functools.partial[Any]", function).func
+    target: Any = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)
-    except Exception:
-        # Names that exist for the type checker only: nothing to convert by.
-        return {}
+    except Exception:  # a name for the type checker only, or one that is local to a function
+        return _annotations_one_by_one(target)
+
+
+def _annotations_one_by_one(target: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    target = inspect.unwrap(getattr(target, "__func__", target))
+    names = getattr(target, "__globals__", {})
+    cells: dict[str, Any] = {}
+    if inspect.isfunction(target):
+        cells.update(inspect.getclosurevars(target).nonlocals)
+    for name, annotation in getattr(target, "__annotations__", {}).items():
+        alone: Any = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            found |= typing.get_type_hints(alone, names, cells, include_extras=True)
+        except Exception:
+            continue
+    return found
 
 
 def _needs(annotation: Any) -> bool:
     """Whether values must be converted from JSON to fit the annotation, and can be."""
+    if not _differs(annotation):
+        return False
+    try:
+        msgspec.json.Decoder(annotation)
+    except Exception:  # a union that cannot be told apart, a type of which msgspec knows nothing
+        return False
+    return True
+
+
+def _differs(annotation: Any) -> bool:
     try:
         if annotation in _PLAIN:
             return False
-    except TypeError:
+    except TypeError:  # unhashable, so none of ours
         return False
     origin = typing.get_origin(annotation)
     if origin in _TRANSPARENT:
-        return any(_needs(each) for each in typing.get_args(annotation))
-    if origin is typing.Literal:
-        return False
+        return any(_differs(each) for each in typing.get_args(annotation))
     if origin is typing.Annotated:
         return True
-    target = origin or annotation
+    target: Any = origin or annotation
     return isinstance(target, type) and (
-        dataclasses.is_dataclass(target)
+        dataclasses.is_dataclass(cast("Any", target))
         or issubclass(target, _CONVERTED)
-        or typing.is_typeddict(target)
+        or typing.is_typeddict(cast("Any", target))
     )

@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,19 +25,22 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Struct
 
+from penstock.errors import Fail, Rejected
 from penstock.model.job import Broken, Done, Job, Outcome
 from penstock.model.payload import encode_payload
 from penstock.sdk.arguments import Parameters
 from penstock.sdk.attempt import CURRENT, Attempt
 from penstock.sdk.outcome import broken, perform
 
-IN_CHILD = False
-"""Whether this process is such a child."""
-
 HEADER = struct.Struct("!IB")
 """Length of the body, then what it is."""
-CALL, CANCEL, BEGUN, BEAT, DONE, BROKEN = range(1, 7)
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+SETUP, CALL, CANCEL, BEGUN, BEAT, DONE, BROKEN = range(7)
+
+EXIT_SECONDS_MAX = 1.0
+"""For an idle child to leave in good order once its parent has closed the socket."""
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+
+_importing_main = False
 
 
 class Setup(Struct):
@@ -75,15 +79,16 @@ class Child:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._sending = threading.Lock()
-        self._inbox: SimpleQueue[Call] = SimpleQueue()
+        self._inbox: SimpleQueue[Call | None] = SimpleQueue()
         self._functions: dict[tuple[str, str], Parameters] = {}
-        self._setup: Setup | None = None
         self._running: int | None = None
         self._unwanted: int | None = None
         self._attempt: _ChildAttempt | None = None
+        _, body = self._receive()
+        self._setup = msgspec.json.decode(body, type=Setup)
 
-    def run(self) -> NoReturn:
-        self._setup = setup = msgspec.json.decode(self._read(self._frame()[0]), type=Setup)
+    def run(self) -> None:
+        setup = self._setup
         sys.argv = setup.argv
         if setup.directory is not None:
             with contextlib.suppress(OSError):
@@ -92,12 +97,17 @@ class Child:
         signal.signal(signal.SIGINT, _ignore)
         signal.signal(signal.SIGTERM, self._interrupt)
         threading.Thread(target=self._listen, name="penstock-parent", daemon=True).start()
-        while True:
-            self._execute(self._inbox.get())
+        while (call := self._inbox.get()) is not None:
+            self._execute(call)
 
     def send(self, kind: int, body: bytes = b"") -> None:
-        with self._sending:
-            self._connection.sendall(HEADER.pack(len(body), kind) + body)
+        # Blocked meanwhile: a cancel in the middle of a frame would leave half of it behind.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            with self._sending:
+                self._connection.sendall(HEADER.pack(len(body), kind) + body)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _execute(self, call: Call) -> None:
         # The parent's cancel may strike between any two lines until `_running` is None again.
@@ -110,6 +120,9 @@ class Child:
         except BaseException as error:
             outcome = broken(call.job.activity, error, None, call.secrets)
         self._attempt = None
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
         if isinstance(outcome, Done):
             self.send(DONE, outcome.output)
         else:
@@ -126,23 +139,30 @@ class Child:
         return perform(call.job.activity, parameters, call.job.arguments, call.secrets, None)
 
     def _load(self, call: Call) -> Parameters:
-        found: Any = self._module(call)
-        for name in call.qualname.split("."):
-            found = getattr(found, name)
+        try:
+            found: Any = self._module(call)
+            for name in call.qualname.split("."):
+                found = getattr(found, name)
+        except Rejected as error:
+            raise Fail(f"{error.message}; {error.hint}", code=error.code) from error
+        except (Exception, SystemExit) as error:
+            message = f"a child process could not import {call.module}.{call.qualname}: {error!r}"
+            raise ImportError(message) from error
         return Parameters(found)
 
     def _module(self, call: Call) -> Any:
         if call.module == "__main__":
-            assert self._setup is not None
             _load_main(self._setup)
         try:
             return importlib.import_module(call.module)
         except ModuleNotFoundError as error:
-            if error.name != call.module or call.file is None:
+            missing = error.name or ""
+            if call.file is None or not f"{call.module}.".startswith(f"{missing}."):
                 raise
         # Loaded by its path in the parent, so its name alone does not find it.
         spec = importlib.util.spec_from_file_location(call.module, call.file)
-        assert spec is not None and spec.loader is not None, call.file
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{call.file} is no module")
         module = sys.modules[call.module] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
@@ -150,15 +170,19 @@ class Child:
     def _listen(self) -> NoReturn:
         try:
             while True:
-                size, kind = self._frame()
-                body = self._read(size)
+                kind, body = self._receive()
                 if kind == CALL:
                     self._inbox.put(msgspec.json.decode(body, type=Call))
                 elif kind == CANCEL:
                     self._unwanted = msgspec.json.decode(body, type=int)
-                    os.kill(os.getpid(), signal.SIGTERM)
+                    main = threading.main_thread().ident
+                    assert main is not None
+                    signal.pthread_kill(main, signal.SIGTERM)
         finally:
-            # The parent is gone, or the socket is broken: nobody waits for what is being done here.
+            # The parent is gone, or wants this child gone: nobody waits for what is being done here.
+            if self._running is None:
+                self._inbox.put(None)
+                time.sleep(EXIT_SECONDS_MAX)
             with contextlib.suppress(OSError):
                 if os.getpgid(0) == os.getpid():
                     os.killpg(0, signal.SIGKILL)
@@ -166,13 +190,14 @@ class Child:
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._running is not None and self._running == self._unwanted:
+            self._unwanted = None
             if self._attempt is not None:
                 self._attempt.cancelled = True
             raise asyncio.CancelledError
 
-    def _frame(self) -> tuple[int, int]:
+    def _receive(self) -> tuple[int, bytes]:
         size, kind = HEADER.unpack(self._read(HEADER.size))
-        return size, kind
+        return kind, self._read(size)
 
     def _read(self, size: int) -> bytes:
         parts = bytearray()
@@ -184,23 +209,35 @@ class Child:
         return bytes(parts)
 
 
-def main(descriptor: int) -> NoReturn:
-    global IN_CHILD
-    IN_CHILD = True
+def main(descriptor: int) -> None:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     Child(connection).run()
 
 
+def refuse_in_child() -> None:
+    """A script without a guard would open a second engine when a child imports it."""
+    if _importing_main:
+        raise Rejected(
+            "unguarded-main",
+            "a child process imported the script for its `cpu=True` activities, and that started the engine again",
+            hint='put what starts it under `if __name__ == "__main__":`',
+        )
+
+
 def _load_main(setup: Setup) -> None:
     """Import the parent's script as multiprocessing does: under another name, so that its guard holds."""
+    global _importing_main
     from multiprocessing import spawn
 
-    if setup.main_name is not None:
-        spawn.prepare({"init_main_from_name": setup.main_name})
-    elif setup.main_path is not None:
-        spawn.prepare({"init_main_from_path": setup.main_path})
-    setup.main_name = setup.main_path = None
+    _importing_main = True
+    try:
+        if setup.main_name is not None:
+            spawn.prepare({"init_main_from_name": setup.main_name})
+        elif setup.main_path is not None:
+            spawn.prepare({"init_main_from_path": setup.main_path})
+    finally:
+        _importing_main = False
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

@@ -17,14 +17,26 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.spawn import get_executable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from penstock.model.failure import Failure
 from penstock.model.job import Broken, Done, Job, Outcome
 from penstock.model.payload import decode_payload
-from penstock.sdk.child import BEAT, BEGUN, BROKEN, CALL, CANCEL, DONE, HEADER, Call, Setup
+from penstock.sdk.child import (
+    BEAT,
+    BEGUN,
+    BROKEN,
+    CALL,
+    CANCEL,
+    DONE,
+    EXIT_SECONDS_MAX,
+    HEADER,
+    SETUP,
+    Call,
+    Setup,
+)
 from penstock.sdk.workflow import Entry
 
 log = logging.getLogger(__name__)
@@ -67,6 +79,7 @@ class Processes(Generic[W]):
         self.begun, self.beat, self.settle, self._wanted = begun, beat, settle, wanted
         self._slots: set[Slot[W]] = set()
         self._idle: list[Slot[W]] = []
+        self._closing = False
         self.waiting: deque[W] = deque()
 
     @property
@@ -74,23 +87,26 @@ class Processes(Generic[W]):
         return len(self._slots)
 
     def submit(self, work: W) -> None:
+        """Run it in a child that is free or may be made, else in its turn."""
         self.waiting.append(work)
-        self.next()
+        self._next()
 
-    def cancel(self, work: W) -> None:
-        """Raise CancelledError inside the activity."""
-        for slot in self._slots:
-            if slot.work is work:
-                slot.cancel()
+    def cancel(self, work: W) -> bool:
+        """Raise CancelledError inside the activity; False if no child has it."""
+        slot = self._slot_of(work)
+        if slot is not None:
+            slot.cancel()
+        return slot is not None
 
     def kill(self, work: W) -> None:
-        """End the child that executes it; its outcome is of no interest any more."""
-        for slot in self._slots:
-            if slot.work is work:
-                slot.work = None
-                slot.kill()
+        """End the child that executes it; how that ends is of no interest any more."""
+        slot = self._slot_of(work)
+        if slot is not None:
+            slot.work = None
+            slot.kill()
 
     async def close(self) -> None:
+        self._closing = True
         self.waiting.clear()
         slots = list(self._slots)
         for slot in slots:
@@ -98,30 +114,48 @@ class Processes(Generic[W]):
         if slots:
             await asyncio.wait([slot.gone for slot in slots], timeout=CLOSE_SECONDS_MAX)
 
-    def next(self) -> None:
+    def free(self, slot: Slot[W]) -> None:
+        """The child has nothing to do."""
+        self._idle.append(slot)
+        self._next()
+
+    def lost(self, slot: Slot[W]) -> None:
+        """The child is no more."""
+        self._slots.discard(slot)
+        if slot in self._idle:
+            self._idle.remove(slot)
+        self._next()
+
+    def _slot_of(self, work: W) -> Slot[W] | None:
+        return next((slot for slot in self._slots if slot.work is work), None)
+
+    def _next(self) -> None:
         """Give what waits to whoever is free."""
-        while self.waiting:
+        while self.waiting and not self._closing:
             if not self._wanted(self.waiting[0]):
                 self.waiting.popleft()
                 continue
             if self._idle:
                 slot = self._idle.pop()
             elif len(self._slots) < self._limit:
-                slot = Slot(self)
+                try:
+                    slot = Slot(self)
+                except OSError as error:
+                    log.error("child.not-started children=%d reason=%s", len(self._slots), error)
+                    if not self._slots:
+                        self._refuse(self.waiting.popleft(), error)
+                    return
                 self._slots.add(slot)
             else:
                 return
             slot.execute(self.waiting.popleft())
 
-    def free(self, slot: Slot[W]) -> None:
-        self._idle.append(slot)
-        self.next()
-
-    def lost(self, slot: Slot[W]) -> None:
-        self._slots.discard(slot)
-        if slot in self._idle:
-            self._idle.remove(slot)
-        self.next()
+    def _refuse(self, work: W, error: OSError) -> None:
+        """The system gives no process at all: not the activity's fault, and it may be tried again."""
+        message = f"no child process could be started for activity `{work.entry.name}`: {error}"
+        outcome = Broken(Failure("child-not-started", message), work.entry.served.retry)
+        asyncio.get_running_loop().call_soon(self.settle, work, outcome)
+        asyncio.get_running_loop().call_soon(self._next)
 
 
 class Slot(asyncio.Protocol, Generic[W]):
@@ -131,19 +165,27 @@ class Slot(asyncio.Protocol, Generic[W]):
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
-        self._outbox: list[bytes] = []
-        self._transport: asyncio.Transport | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd: int | None = None
         self._loaded: set[str] = set()
         self._number = 0
         self._begun = False
         self._ending = False
-        self._killed_because = ""
+        self._reason = ""
         self._timer: asyncio.TimerHandle | None = None
-        self._starting = self._loop.create_task(self._start(), name="penstock-child")
-        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._connected = False
+        self._outbox = [_frame(SETUP, msgspec.json.encode(_setup()))]
         self.work: W | None = None
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = _spawn(theirs)
+            except OSError:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        self._pidfd = self._watch()
+        self._connecting = self._loop.create_task(self._connect(ours), name="penstock-child")
 
     def execute(self, work: W) -> None:
         self.work, self._begun = work, False
@@ -155,10 +197,9 @@ class Slot(asyncio.Protocol, Generic[W]):
         try:
             body = msgspec.json.encode(call)
         except Exception as error:
-            failure = Failure(
-                "bad-arguments", f"activity `{name}`: arguments that are no JSON: {error}"
-            )
-            self._loop.call_soon(self._end, Broken(failure, work.entry.served.retry, final=True))
+            message = f"activity `{name}`: its arguments cannot be sent to a child process: {error}"
+            outcome = Broken(Failure("bad-arguments", message), work.entry.served.retry, final=True)
+            self._loop.call_soon(self._end, outcome)
             return
         if name in self._loaded:
             self._enter()
@@ -167,17 +208,17 @@ class Slot(asyncio.Protocol, Generic[W]):
         self._send(CALL, body)
 
     def cancel(self) -> None:
+        """Interrupt the activity; a child that was interrupted anywhere is not used again."""
+        self._ending = True
         self._send(CANCEL, msgspec.json.encode(self._number))
 
-    def kill(self, because: str = "") -> None:
-        self._killed_because = because
-        process = self._process
-        if process is None or process.poll() is not None:
-            self._ending = True
-            return
-        # Its group, which is its own: what the activity has started ends with it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+    def kill(self, reason: str = "") -> None:
+        """At once, with its group, which is its own: what the activity has started ends with it."""
+        self._ending = True
+        self._reason = reason
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """No more work: an idle child goes by itself once its socket is closed, a busy one is killed."""
@@ -187,14 +228,16 @@ class Slot(asyncio.Protocol, Generic[W]):
             self.kill()
         elif self._transport is not None:
             self._transport.close()
+        else:
+            self.kill()
 
     # What the child says.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
+        self._connected = True
         for frame in self._outbox:
-            transport.write(frame)
+            self._transport.write(frame)
         self._outbox.clear()
 
     def data_received(self, data: bytes) -> None:
@@ -226,6 +269,7 @@ class Slot(asyncio.Protocol, Generic[W]):
             self._end(outcome)
 
     def _enter(self) -> None:
+        """The activity's own time begins."""
         self._stop_timer()
         if self.work is not None and not self._begun:
             self._begun = True
@@ -234,78 +278,68 @@ class Slot(asyncio.Protocol, Generic[W]):
     def _end(self, outcome: Outcome) -> None:
         self._stop_timer()
         work, self.work = self.work, None
-        if work is not None:
-            self._owner.settle(work, outcome)
-            if not self._ending:
-                self._owner.free(self)
+        if work is None:
+            return
+        self._owner.settle(work, outcome)
+        if self._ending:
+            self.end()
+        else:
+            self._owner.free(self)
 
     # Its life.
 
-    async def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._process = _spawn(theirs)
-            ours.setblocking(False)
-            if hasattr(os, "pidfd_open"):
-                with contextlib.suppress(OSError):
-                    self._pidfd = os.pidfd_open(self._process.pid)
-                    self._loop.add_reader(self._pidfd, self._exited)
-            if self._pidfd is None:
-                self._timer_exit()
-            self._outbox.insert(0, _frame(0, msgspec.json.encode(_setup())))
-            await self._loop.create_unix_connection(lambda: self, sock=ours)
-        except OSError as error:
-            ours.close()
-            log.error("child.not-started reason=%s", error)
-            self._dead(f"no child process could be started: {error}", {})
-            return
-        if self._ending:
-            self.kill()
+    async def _connect(self, ours: socket.socket) -> None:
+        await self._loop.create_unix_connection(lambda: self, sock=ours)
+
+    def _watch(self) -> int | None:
+        """Be told of its end, which its socket alone does not say while a grandchild holds it open."""
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                pidfd = os.pidfd_open(self._process.pid)
+                self._loop.add_reader(pidfd, self._exited)
+                return pidfd
+        self._loop.call_later(EXIT_POLL_SECONDS, self._poll)
+        return None
+
+    def _poll(self) -> None:
+        if not self.gone.done():
+            self._exited()
+            self._loop.call_later(EXIT_POLL_SECONDS, self._poll)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        # It has closed its socket or is dying; either way there is no way back.
-        self._loop.call_later(LINGER_SECONDS, self._exited_or_killed)
+        # It is dying, or has closed its socket; either way there is no way back.
+        patience = EXIT_SECONDS_MAX if self._ending and self.work is None else LINGER_SECONDS
+        self._loop.call_later(patience, self._overdue)
         self._exited()
 
-    def _timer_exit(self) -> None:
-        """Without pidfds a look now and then: a socket that a grandchild holds open says nothing."""
+    def _overdue(self) -> None:
         if not self.gone.done():
-            self._exited()
-            self._loop.call_later(EXIT_POLL_SECONDS, self._timer_exit)
-
-    def _exited_or_killed(self) -> None:
-        if not self.gone.done():
-            self.kill(self._killed_because)
-            self._exited()
+            self.kill(self._reason)
 
     def _exited(self) -> None:
-        process = self._process
-        if self.gone.done() or process is None or process.poll() is None:
+        if self.gone.done() or self._process.poll() is None:
             return
         self._forget_pidfd()
-        if self._transport is not None:
+        if self._transport is None and self._connected:
+            self._dead()
+        else:
             # What it has sent before its end is still to be read.
-            self._loop.call_later(LINGER_SECONDS, self._close_transport)
-            return
-        message, details = _epitaph(process.returncode)
-        self._dead(self._killed_because or message, details)
+            self._loop.call_later(LINGER_SECONDS, self._hang_up)
 
-    def _close_transport(self) -> None:
+    def _hang_up(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    def _dead(self, message: str, details: dict[str, Any]) -> None:
+    def _dead(self) -> None:
         self._ending = True
         self._stop_timer()
-        self._forget_pidfd()
-        if not self.gone.done():
-            self.gone.set_result(None)
+        self.gone.set_result(None)
         work, self.work = self.work, None
         if work is not None:
             served = work.entry.served
-            message = f"the child process of activity `{served.name}` {message}"
+            happened, details = _epitaph(self._process.returncode)
+            message = f"the child process of activity `{served.name}` {self._reason or happened}"
             failure = Failure("child-died", message, details=details)
             self._owner.settle(work, Broken(failure, served.retry, died=True))
         self._owner.lost(self)
@@ -326,10 +360,10 @@ class Slot(asyncio.Protocol, Generic[W]):
 
     def _send(self, kind: int, body: bytes) -> None:
         frame = _frame(kind, body)
-        if self._transport is None:
-            self._outbox.append(frame)
-        else:
+        if self._transport is not None:
             self._transport.write(frame)
+        elif not self._connected:
+            self._outbox.append(frame)
 
 
 def _frame(kind: int, body: bytes) -> bytes:

@@ -7,16 +7,16 @@ executing. An attempt pays nothing for it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sized
-from types import CodeType, FrameType
+from collections.abc import Collection, Sized
+from types import FrameType
 from typing import Any
 
-from penstock.sdk.attempt import Attempt
+from penstock.sdk.attempt import CURRENT, Attempt
+from penstock.sdk.workflow import Entry
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +27,12 @@ PROBE_SECONDS = 0.25
 class Watchdog:
     """Logs `loop.blocked` after 1 s, and again each time the block has doubled."""
 
-    def __init__(
-        self,
-        attempt_of: Callable[[asyncio.Task[Any]], Attempt | None],
-        name_of: Callable[[CodeType], str | None],
-    ) -> None:
-        self._attempt_of, self._name_of = attempt_of, name_of
+    def __init__(self, entries: Collection[Entry]) -> None:
+        self._entries = entries
         self._stop = threading.Event()
         self._answered = threading.Event()
         self._thread: threading.Thread | None = None
         self._ident = 0
-        self.blocked = 0
-        """How often the loop was found blocked."""
 
     def open(self, loop: asyncio.AbstractEventLoop, busy: Sized) -> None:
         """Watch the loop of this thread whenever something is busy."""
@@ -50,6 +44,7 @@ class Watchdog:
 
     def close(self) -> None:
         self._stop.set()
+        self._answered.set()
 
     def _watch(self, loop: asyncio.AbstractEventLoop, busy: Sized) -> None:
         while not self._stop.wait(PROBE_SECONDS):
@@ -59,36 +54,49 @@ class Watchdog:
             asked = time.monotonic()
             try:
                 loop.call_soon_threadsafe(self._answered.set)
-            except RuntimeError:
+            except RuntimeError:  # the loop is closed
                 return
             patience = BLOCKED_SECONDS
             while not self._answered.wait(patience) and not self._stop.is_set():
-                with contextlib.suppress(Exception):
-                    self._report(loop, time.monotonic() - asked)
                 patience = time.monotonic() - asked
+                try:
+                    self._report(loop, patience)
+                except (
+                    Exception
+                ):  # looking at a running stack from outside may fail; watching goes on
+                    log.warning("loop.blocked seconds=%.1f", patience, exc_info=True)
 
     def _report(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        frame = sys._current_frames().get(self._ident)  # pyright: ignore[reportPrivateUsage]
+        frame = sys._current_frames().get(self._ident)  # pyright: ignore[reportPrivateUsage]  (no other way)
         task = asyncio.current_task(loop)
-        attempt = None if task is None else self._attempt_of(task)
+        attempt = None if task is None else _attempt_of(task)
         name = self._by_stack(frame) if attempt is None else attempt.job.activity
-        self.blocked += 1
         log.warning(
             "loop.blocked seconds=%.1f activity=%s run=%s key=%s at=%s",
             seconds,
             name or "?",
-            attempt.job.run_id if attempt else "?",
-            attempt.job.key if attempt else "?",
-            "?"
-            if frame is None
-            else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}",
+            attempt.run_id if attempt else "?",
+            attempt.key if attempt else "?",
+            f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+            if frame
+            else "?",
         )
 
     def _by_stack(self, frame: FrameType | None) -> str | None:
         """An activity among the calls that the loop is inside of."""
+        names = {getattr(each.function, "__code__", None): each.name for each in self._entries}
         while frame is not None:
-            name = self._name_of(frame.f_code)
-            if name is not None:
-                return name
+            if frame.f_code in names:
+                return names[frame.f_code]
             frame = frame.f_back
         return None
+
+
+def _attempt_of(task: asyncio.Task[Any]) -> Attempt | None:
+    """The attempt that the task, or the one that made it, executes."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    found = None if frame is None else frame.f_locals.get("execution")
+    if isinstance(found, Attempt):
+        return found
+    context = getattr(task, "get_context", None)  # from Python 3.12 on
+    return context().get(CURRENT) if context is not None else None

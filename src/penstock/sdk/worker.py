@@ -1,6 +1,6 @@
 """LocalActivities: calls the activities of this process and reports what they did.
 
-`begin` to `report` of an activity in the loop is the hot path: one asyncio task, one entry in a dict, no logging, no
+`begin` to `report` of an activity in the loop is the hot path: one asyncio task, one place in a dict, no logging, no
 timer of its own. Threads are in `sdk/threads.py`, child processes in `sdk/processes.py`, the words of outcomes in
 `sdk/outcome.py`, what the activity itself sees in `sdk/attempt.py`.
 """
@@ -8,10 +8,12 @@ timer of its own. Threads are in `sdk/threads.py`, child processes in `sdk/proce
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from penstock.errors import Rejected
 from penstock.model.failure import Failure
@@ -21,6 +23,8 @@ from penstock.ports.activities import Served
 from penstock.ports.clock import Clock, Handle
 from penstock.sdk.activities.http import Http
 from penstock.sdk.attempt import CURRENT, Attempt, current
+from penstock.sdk.child import refuse_in_child
+from penstock.sdk.deadlines import Deadlines
 from penstock.sdk.outcome import broken, perform, returned
 from penstock.sdk.processes import Processes
 from penstock.sdk.threads import Threads
@@ -35,20 +39,19 @@ THREADS_MAX = 32
 CANCEL_GRACE_SECONDS = 30.0
 """How long an attempt may take to end after it was told that it is not wanted any more."""
 CUT_SECONDS_MAX = 2.0
-"""How long a closing worker waits for coroutines it has cut to leave the loop."""
+"""How long a closing worker waits for the coroutines it has cut to leave the loop."""
 
 Report = Callable[[Job, Outcome], None]
 Secrets = Mapping[str, str] | Callable[[str], str | None]
 
 
 class Execution(Attempt):
-    """An attempt that was begun and has not ended."""
+    """An attempt that was begun, until it is settled."""
 
     __slots__ = (
-        "began",
         "beat_at",
         "beating",
-        "deadline",
+        "began",
         "entry",
         "handle",
         "index",
@@ -61,7 +64,7 @@ class Execution(Attempt):
     )
 
     def __init__(self, worker: LocalActivities, job: Job, entry: Entry, report: Report) -> None:
-        # Written out, not `super().__init__`: the hot path.
+        # All in one place, without a call of Attempt's: the hot path.
         self.job = job
         self.progress = job.progress
         self.cancelled = False
@@ -70,27 +73,18 @@ class Execution(Attempt):
         self.report = report
         self.index: Any = (job.run_id, job.key, job.attempt)
         self.began = False
+        """Whether its code was entered, or handed to a thread."""
         self.settled = False
         self.secrets: dict[str, Any] | None = None
         self.task: asyncio.Task[None] | None = None
         self.limit: float | None = None
-        self.deadline = 0.0
         self.handle: Handle | None = None
+        """The timer of its heartbeats; once it is cancelled, of its grace."""
         self.beat_at = 0.0
         self.beating = False
 
     def beat(self) -> None:
         self.worker.heard(self)
-
-
-class _Lane:
-    """The attempts with one and the same time limit, in the order in which it runs out: one timer for all."""
-
-    __slots__ = ("handle", "open")
-
-    def __init__(self) -> None:
-        self.open: dict[Execution, None] = {}
-        self.handle: Handle | None = None
 
 
 class LocalActivities:
@@ -106,6 +100,8 @@ class LocalActivities:
         secrets: Secrets | None = None,
         watch: bool = True,
     ) -> None:
+        """`secrets` finds a secret by its name; `watch=False` leaves out the thread that reports a blocked loop."""
+        refuse_in_child()
         if threads < 1 or (processes is not None and processes < 1):
             raise Rejected("limit-invalid", "at least one thread and one process are needed")
         self._clock = clock
@@ -114,27 +110,28 @@ class LocalActivities:
         self._entries = {entry.name: entry for entry in registry}
         self._entries["http"] = entry_of(self._http, name="http")
         self._open: dict[Any, Execution] = {}
-        self._lanes: dict[float, _Lane] = {}
+        self._late: set[Execution] = set()
         self._listeners: list[Callable[[Job, Any], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ident = 0
         self._closing = False
         self._empty: asyncio.Event | None = None
-        self._late: set[Execution] = set()
+        self._deadlines: Deadlines[Execution] = Deadlines(clock, self._expired)
         self._threads: Threads[Execution] = Threads(
             threads,
-            begun=self._arm,
+            begun=self._entered,
             perform=self._in_thread,
-            settle=self._returned,
+            settle=self._ended,
             wanted=_wanted,
         )
         self._processes: Processes[Execution] = Processes(
             processes or os.cpu_count() or 1,
-            begun=self._arm,
-            beat=self._beat_of_child,
-            settle=self._returned,
+            begun=self._entered,
+            beat=self._heard_of_child,
+            settle=self._ended,
             wanted=_wanted,
         )
-        self._watchdog = Watchdog(self._attempt_of_task, self._name_of_code) if watch else None
+        self._watchdog = Watchdog(self._entries.values()) if watch else None
 
     # What the engine asks.
 
@@ -146,29 +143,33 @@ class LocalActivities:
         self._listeners.append(listener)
 
     @property
-    def late(self) -> int:
-        """Attempts that were reported as timed out or cancelled and whose code still runs here."""
-        return len(self._late)
+    def open_count(self) -> int:
+        """Attempts that were begun and have not reported."""
+        return len(self._open)
 
     @property
-    def waiting(self) -> int:
-        """Attempts that were begun while every thread, or every process, was taken."""
-        return len(self._threads.waiting) + len(self._processes.waiting)
+    def waiting_count(self) -> int:
+        """Those of them that wait for a thread or a process."""
+        return sum(map(_wanted, (*self._threads.waiting, *self._processes.waiting)))
+
+    @property
+    def late_count(self) -> int:
+        """Attempts that were reported as timed out, or given up, and whose code still runs here."""
+        return len(self._late)
 
     async def open(self) -> None:
-        refuse_in_child()
-        self._loop = asyncio.get_running_loop()
+        loop = self._bind()
         if self._watchdog is not None:
-            self._watchdog.open(self._loop, self._open)
+            self._watchdog.open(loop, self._open)
 
     def begin(self, job: Job, report: Report) -> None:
-        loop = self._loop or self._late_open()
+        loop = self._loop or self._bind()
         entry = self._entries.get(job.activity)
         if entry is None or self._closing:
-            loop.call_soon(report, job, Cut() if entry is not None else _unknown(job))
+            loop.call_soon(report, job, _unknown(job) if entry is None else Cut())
             return
         execution = Execution(self, job, entry, report)
-        if job.secrets and not self._resolve(execution):
+        if job.secrets and not self._resolve(execution, loop):
             return
         index = execution.index
         if index in self._open:
@@ -179,6 +180,7 @@ class LocalActivities:
         self._open[index] = execution
         kind = entry.served.kind
         if kind == "loop":
+            # Not `create_task`: an eager factory would call the activity, and `report`, inside of `begin`.
             execution.task = asyncio.Task(self._in_loop(execution), loop=loop, name=job.key)
             self._arm(execution)
         elif kind == "thread":
@@ -190,28 +192,26 @@ class LocalActivities:
         execution = self._open.get((run_id, key, attempt))
         if execution is None or execution.cancelled:
             return
-        loop = self._loop or self._late_open()
+        loop = self._loop or self._bind()
         execution.cancelled = True
-        if not execution.began:
-            # Not one step of it was taken, or it still waits for its turn.
-            loop.call_soon(self._settle, execution, self._cancelled(execution))
+        told = execution.began
         if execution.task is not None:
             execution.task.cancel()
-        elif execution.began and execution.entry.served.kind == "process":
-            self._processes.cancel(execution)
+        elif execution.entry.served.kind == "process":
+            told = self._processes.cancel(execution)
+        if not told:
+            # Not one step of it was taken: it waits for its turn, and will not get one.
+            loop.call_soon(self._settle, execution, _cancelled(execution))
         self._disarm(execution)
-        execution.handle = self._clock.call_at(
-            self._clock.now() + CANCEL_GRACE_SECONDS, lambda: self._give_up(execution)
-        )
+        until = self._clock.now() + CANCEL_GRACE_SECONDS
+        execution.handle = self._clock.call_at(until, lambda: self._give_up(execution))
 
     async def close(self, *, drain_seconds: float) -> None:
-        loop = self._loop or self._late_open()
         self._closing = True
-        waits = [each for each in self._open.values() if not each.began and each.task is None]
-        for each in waits:
+        for each in (*self._threads.waiting, *self._processes.waiting):
             self._settle(each, Cut())
         if self._open and drain_seconds > 0:
-            await self._drain(loop, drain_seconds)
+            await self._drain(drain_seconds)
         tasks = [each.task for each in (*self._open.values(), *self._late) if each.task is not None]
         for each in list(self._open.values()):
             each.cancelled = True
@@ -226,7 +226,7 @@ class LocalActivities:
         if self._watchdog is not None:
             self._watchdog.close()
 
-    # The loop.
+    # Code that runs.
 
     async def _in_loop(self, execution: Execution) -> None:
         execution.began = True
@@ -237,59 +237,53 @@ class LocalActivities:
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._returned(execution, self._raised(execution, error))
-            return
-        if execution.settled:
-            self._returned(execution, Cut())
+            self._ended(execution, self._raised(execution, error))
             return
         try:
-            outcome = Done(encode_payload(result))
+            outcome: Outcome = Done(encode_payload(result))
         except BaseException:
             outcome = returned(entry.name, result, entry.served.retry)
-        self._settle(execution, outcome)
+        self._ended(execution, outcome)
 
     def _raised(self, execution: Execution, error: BaseException) -> Outcome:
         task = execution.task
         if (
             isinstance(error, asyncio.CancelledError)
             and not execution.cancelled
-            and task
+            and task is not None
             and task.cancelling()
         ):
-            return Cut()  # someone ends the loop's tasks, not this attempt
+            return Cut()  # someone ends all tasks of the loop, not this attempt
         served = execution.entry.served
         return broken(served.name, error, served.retry, execution.secrets)
 
-    # Threads.
-
     def _in_thread(self, execution: Execution) -> Outcome:
         CURRENT.set(execution)
-        entry = execution.entry
-        return perform(
-            entry.name,
-            entry.parameters,
-            execution.job.arguments,
-            execution.secrets,
-            entry.served.retry,
-        )
+        entry, job = execution.entry, execution.job
+        retry = entry.served.retry
+        return perform(entry.name, entry.parameters, job.arguments, execution.secrets, retry)
+
+    def _entered(self, execution: Execution) -> None:
+        """A thread or a child process has it: its time begins."""
+        execution.began = True
+        self._arm(execution)
 
     # Heartbeats.
 
     def heard(self, execution: Execution) -> None:
         """A heartbeat, in the loop or in any thread."""
         execution.beat_at = self._clock.now()
-        if execution.entry.served.kind == "loop":
-            # Its own threads may beat too; they find no running loop.
-            if asyncio._get_running_loop() is self._loop:  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
-                self._tell(execution)
-                return
-        if not execution.beating:
+        if threading.get_ident() == self._ident:
+            self._tell(execution)
+        elif not execution.beating:
+            # At most one on its way: the latest progress is what it will find.
             execution.beating = True
             loop = self._loop
             assert loop is not None
-            loop.call_soon_threadsafe(self._tell, execution)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                loop.call_soon_threadsafe(self._tell, execution)
 
-    def _beat_of_child(self, execution: Execution, progress: Any) -> None:
+    def _heard_of_child(self, execution: Execution, progress: Any) -> None:
         execution.progress = progress
         execution.beat_at = self._clock.now()
         self._tell(execution)
@@ -306,19 +300,20 @@ class LocalActivities:
 
     # Ends.
 
-    def _returned(self, execution: Execution, outcome: Outcome) -> None:
-        """The code has come to its end, wanted or not."""
+    def _ended(self, execution: Execution, outcome: Outcome) -> None:
+        """Its code has come to an end, wanted or not."""
         if execution.settled:
             if execution in self._late:
                 self._late.discard(execution)
                 log.info(
-                    "activity.ended-late activity=%s key=%s",
+                    "activity.ended-late activity=%s run=%s key=%s",
                     execution.entry.name,
+                    execution.job.run_id,
                     execution.job.key,
                 )
             return
-        if execution.cancelled and isinstance(outcome, Broken):
-            outcome = self._cancelled(execution)
+        if execution.cancelled and type(outcome) is Broken:
+            outcome = _cancelled(execution, outcome.failure)
         self._settle(execution, outcome)
 
     def _settle(self, execution: Execution, outcome: Outcome) -> None:
@@ -335,109 +330,35 @@ class LocalActivities:
         except Exception:
             log.exception("report.failed activity=%s", execution.entry.name)
 
-    def _cancelled(self, execution: Execution) -> Broken:
-        served = execution.entry.served
-        return Broken(Failure("cancelled", f"activity `{served.name}` was cancelled"), served.retry)
-
     def _give_up(self, execution: Execution) -> None:
-        """Told to end, and still there."""
+        """Told to end, and still there after its grace."""
         execution.handle = None
-        self._abandon(execution, self._cancelled(execution))
+        self._abandon(execution, _cancelled(execution))
 
     def _abandon(self, execution: Execution, outcome: Outcome) -> None:
         """Report now; what the code does from here on is dropped."""
         if execution.settled:
             return
         execution.cancelled = True
-        kind = execution.entry.served.kind
-        if kind == "loop":
-            assert execution.task is not None
-            if execution.began:
-                self._late.add(execution)
+        if execution.task is not None:
             execution.task.cancel()
-        elif kind == "thread":
-            if execution.began:
-                self._late.add(execution)
-                log.warning(
-                    "thread.occupied activity=%s key=%s threads=%d late=%d",
-                    execution.entry.name,
-                    execution.job.key,
-                    self._threads.count,
-                    len(self._late),
-                )
-        else:
+        elif execution.entry.served.kind == "process":
             self._processes.kill(execution)
+        if execution.began and execution.entry.served.kind != "process":
+            self._late.add(execution)
+        if execution.entry.served.kind == "thread":
+            # It cannot be stopped, and its place is taken until it returns.
+            log.warning(
+                "thread.occupied activity=%s run=%s key=%s threads=%d late=%d",
+                execution.entry.name,
+                execution.job.run_id,
+                execution.job.key,
+                self._threads.count,
+                len(self._late),
+            )
         self._settle(execution, outcome)
 
-    # Time limits.
-
-    def _arm(self, execution: Execution) -> None:
-        """The attempt's time begins."""
-        job, served = execution.job, execution.entry.served
-        if execution.task is None:
-            execution.began = True
-        limit = job.start_to_close
-        if limit is None:
-            limit = served.start_to_close
-        if limit is not None:
-            execution.limit = limit
-            execution.deadline = deadline = self._clock.now() + limit
-            lane = self._lanes.get(limit)
-            if lane is None:
-                lane = self._lanes[limit] = _Lane()
-                lane.handle = self._clock.call_at(deadline, lambda: self._expire(limit))
-            lane.open[execution] = None
-        heartbeat = job.heartbeat
-        if heartbeat is None:
-            heartbeat = served.heartbeat
-        if heartbeat is not None:
-            execution.beat_at = self._clock.now()
-            self._listen(execution, heartbeat)
-
-    def _disarm(self, execution: Execution) -> None:
-        limit = execution.limit
-        if limit is not None:
-            execution.limit = None
-            lane = self._lanes[limit]
-            del lane.open[execution]
-            if not lane.open:
-                assert lane.handle is not None
-                lane.handle.cancel()
-                del self._lanes[limit]
-        if execution.handle is not None:
-            execution.handle.cancel()
-            execution.handle = None
-
-    def _expire(self, limit: float) -> None:
-        lane = self._lanes[limit]
-        now = self._clock.now()
-        for execution in list(lane.open):
-            if execution.deadline > now:
-                lane.handle = self._clock.call_at(execution.deadline, lambda: self._expire(limit))
-                return
-            name = execution.entry.name
-            message = f"activity `{name}` did not end within {limit:g} s (start_to_close)"
-            details = {"limit_seconds": limit}
-            failure = Failure("timeout", message, details=details)
-            self._abandon(execution, Broken(failure, execution.entry.served.retry))
-
-    def _listen(self, execution: Execution, limit: float) -> None:
-        """Wait for the next heartbeat, from the last."""
-
-        def check() -> None:
-            execution.handle = None
-            if execution.beat_at + limit > self._clock.now():
-                self._listen(execution, limit)
-                return
-            message = f"activity `{execution.entry.name}` gave no heartbeat for {limit:g} s"
-            failure = Failure("heartbeat-timeout", message, details={"limit_seconds": limit})
-            self._abandon(execution, Broken(failure, execution.entry.served.retry))
-
-        execution.handle = self._clock.call_at(execution.beat_at + limit, check)
-
-    # The rest.
-
-    async def _drain(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    async def _drain(self, seconds: float) -> None:
         self._empty = asyncio.Event()
         handle = self._clock.call_at(self._clock.now() + seconds, self._empty.set)
         try:
@@ -446,76 +367,95 @@ class LocalActivities:
             handle.cancel()
             self._empty = None
 
-    def _resolve(self, execution: Execution) -> bool:
+    # Time limits.
+
+    def _arm(self, execution: Execution) -> None:
+        job, served = execution.job, execution.entry.served
+        limit = job.start_to_close
+        if limit is None:
+            limit = served.start_to_close
+        if limit is not None:
+            execution.limit = limit
+            self._deadlines.add(execution, limit)
+        heartbeat = job.heartbeat
+        if heartbeat is None:
+            heartbeat = served.heartbeat
+        if heartbeat is not None:
+            execution.beat_at = self._clock.now()
+            self._await_beat(execution, heartbeat)
+
+    def _disarm(self, execution: Execution) -> None:
+        if execution.limit is not None:
+            self._deadlines.remove(execution, execution.limit)
+            execution.limit = None
+        if execution.handle is not None:
+            execution.handle.cancel()
+            execution.handle = None
+
+    def _expired(self, execution: Execution, limit: float) -> None:
+        message = (
+            f"activity `{execution.entry.name}` did not end within {limit:g} s (start to close)"
+        )
+        failure = Failure("timeout", message, details={"limit_seconds": limit})
+        self._abandon(execution, Broken(failure, execution.entry.served.retry))
+
+    def _await_beat(self, execution: Execution, limit: float) -> None:
+        due = execution.beat_at + limit
+        execution.handle = self._clock.call_at(due, lambda: self._check_beat(execution, limit))
+
+    def _check_beat(self, execution: Execution, limit: float) -> None:
+        execution.handle = None
+        if execution.beat_at + limit > self._clock.now():
+            self._await_beat(execution, limit)
+            return
+        message = f"activity `{execution.entry.name}` gave no heartbeat for {limit:g} s"
+        failure = Failure("heartbeat-timeout", message, details={"limit_seconds": limit})
+        self._abandon(execution, Broken(failure, execution.entry.served.retry))
+
+    # Secrets.
+
+    def _resolve(self, execution: Execution, loop: asyncio.AbstractEventLoop) -> bool:
         """Look up the secrets of a job; where that fails, so does the attempt."""
-        job = execution.job
+        job, served = execution.job, execution.entry.served
         try:
             execution.secrets = {parameter: self._secret(name) for parameter, name in job.secrets}
-        except Rejected as error:
-            failure = Failure(error.code, error.message, details=error.facts)
-            outcome = Broken(failure, execution.entry.served.retry, final=True)
         except Exception as error:
-            outcome = broken(execution.entry.name, error, execution.entry.served.retry)
-        else:
-            return True
-        loop = self._loop or self._late_open()
-        loop.call_soon(execution.report, job, outcome)
-        return False
+            outcome = broken(served.name, error, served.retry)
+            outcome.final = isinstance(error, Rejected)
+            loop.call_soon(execution.report, job, outcome)
+            return False
+        return True
 
     def _secret(self, name: str) -> str:
         source = self._secrets
-        value = (
-            None
-            if source is None
-            else source.get(name)
-            if isinstance(source, Mapping)
-            else source(name)
-        )
+        value = None
+        if isinstance(source, Mapping):
+            value = cast("Mapping[str, str]", source).get(name)
+        elif source is not None:
+            value = source(name)
         if value is None:
-            raise Rejected(
-                "secret-missing",
-                f"no secret is named `{name}` where the activity runs",
-                secret=name,
-            )
+            message = f"no secret is named `{name}` where the activity runs"
+            raise Rejected("secret-missing", message, secret=name)
         return value
 
-    def _late_open(self) -> asyncio.AbstractEventLoop:
+    def _bind(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.get_running_loop()
+        self._ident = threading.get_ident()
         return self._loop
-
-    def _attempt_of_task(self, task: asyncio.Task[Any]) -> Attempt | None:
-        coroutine = task.get_coro()
-        frame = (
-            coroutine.cr_frame
-            if isinstance(coroutine, Coroutine) and hasattr(coroutine, "cr_frame")
-            else None
-        )  # pyright: ignore
-        found = None if frame is None else frame.f_locals.get("execution")  # pyright: ignore
-        return found if isinstance(found, Execution) else None
-
-    def _name_of_code(self, code: Any) -> str | None:
-        for entry in self._entries.values():
-            if getattr(entry.function, "__code__", None) is code:
-                return entry.name
-        return None
 
 
 def _wanted(execution: Execution) -> bool:
     return not execution.settled
 
 
+def _cancelled(execution: Execution, cause: Failure | None = None) -> Broken:
+    served = execution.entry.served
+    if cause is not None and cause.type == "CancelledError":
+        cause = None  # that says nothing new
+    message = f"activity `{served.name}` was cancelled"
+    return Broken(Failure("cancelled", message, cause=cause), served.retry)
+
+
 def _unknown(job: Job) -> Broken:
     message = f"no activity is named `{job.activity}` in this process"
     return Broken(Failure("unknown-activity", message), final=True)
-
-
-def refuse_in_child() -> None:
-    """A child process that imports a script without a guard would open a second engine."""
-    from penstock.sdk import child
-
-    if child.IN_CHILD:
-        raise Rejected(
-            "unguarded-main",
-            "a child process for `cpu=True` activities imported your script, and the script opened an engine again",
-            hint='put what starts it under `if __name__ == "__main__":`',
-        )

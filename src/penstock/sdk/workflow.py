@@ -193,6 +193,8 @@ def _check(function: Any, declared: Declared) -> None:
         raise _invalid(
             f"{_described(function)} is `async def`, which runs in the event loop; `cpu=True` is for a plain `def`"
         )
+    if declared.cpu and "<" in getattr(function, "__qualname__", ""):
+        raise _unreachable(function)
     if declared.name is None and _name_of(function) == "<lambda>":
         raise _invalid(
             "a lambda has no name to be served under", hint="@activity(name=…), or use `def`"
@@ -201,29 +203,31 @@ def _check(function: Any, declared: Declared) -> None:
 
 def _check_importable(function: Any) -> None:
     """A child process finds the function by its module and name, as it cannot be sent."""
-    module, qualname = (
-        getattr(function, "__module__", None),
-        getattr(function, "__qualname__", None),
-    )
+    name, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    module = sys.modules.get(name or "")
     try:
-        if not inspect.isfunction(function) or module is None or qualname is None:
-            raise AttributeError
-        if resolve(sys.modules[module], qualname) is not function:
-            raise AttributeError
-    except (AttributeError, KeyError):
+        found = module is not None and resolve(module, qualname) is function
+    except AttributeError:
+        found = False
+    if not found or not inspect.isfunction(function):
+        raise _unreachable(function)
+    if (
+        name == "__main__"
+        and getattr(module, "__spec__", None) is None
+        and not hasattr(module, "__file__")
+    ):
         raise _invalid(
-            f"{_described(function)} cannot be found by a child process, which `cpu=True` needs",
-            hint="define it with `def` at the top level of a module; no lambda, method or nested function",
-        ) from None
+            f"{_described(function)} was typed in, so that no child process can import it",
+            hint="`cpu=True` needs the function in a file",
+        )
 
 
 def _is_async(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
-    return inspect.iscoroutinefunction(function) or (
-        not inspect.isroutine(function)
-        and inspect.iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004 (we want the method)
-    )
+    if not inspect.isroutine(function):
+        function = type(cast("Any", function)).__call__
+    return inspect.iscoroutinefunction(function)
 
 
 def _name_of(function: Any) -> str:
@@ -270,3 +274,10 @@ def _described(function: Any) -> str:
 
 def _invalid(message: str, *, hint: str | None = None) -> Rejected:
     return Rejected("activity-invalid", message, hint=hint)
+
+
+def _unreachable(function: Any) -> Rejected:
+    return _invalid(
+        f"{_described(function)} cannot be found by a child process, which `cpu=True` needs",
+        hint="define it with `def` at the top level of a module; no lambda, method or nested function",
+    )

@@ -7,10 +7,12 @@ task's idempotency key travels with the request, so that the other side can tell
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import re
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -41,7 +43,7 @@ class Http:
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
-        self._making: asyncio.Task[httpx.AsyncClient] | None = None
+        self._making = asyncio.Lock()
 
     async def __call__(
         self,
@@ -49,28 +51,28 @@ class Http:
         url: str,
         headers: dict[str, Any] | None = None,
         body: Any = None,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (the activity's parameter, in documents too)
     ) -> dict[str, Any]:
         method = _checked(method, url)
         client = self._client or await self._made()
         import httpx
 
-        seconds = TIMEOUT_SECONDS if timeout is None else float(timeout)
-        details = {"method": method, "url": url}
+        seconds = TIMEOUT_SECONDS if timeout is None else timeout
+        shown = _shown(url)
+        details = {"method": method, "url": shown}
         try:
             async with asyncio.timeout(seconds):
                 return await self._exchange(client, method, url, _headers(headers), body)
         except TimeoutError as error:
-            message = f"{method} {url} was not answered within {seconds:g} s"
+            message = f"{method} {shown} was not answered within {seconds:g} s"
             raise HttpFailed(message, code="http-timeout", details=details) from error
         except httpx.TooManyRedirects as error:
-            message = f"{method} {url} was redirected more than {REDIRECTS_MAX} times"
+            message = f"{method} {shown} was redirected more than {REDIRECTS_MAX} times"
             raise Fail(message, code="http-redirects", details=details) from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise Fail(f"{method} {url}: {error}", code="http-url", details=details) from error
+            raise Fail(f"{method} {shown}: {error}", code="http-url", details=details) from error
         except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            message = f"{method} {url}: {reason}"
+            message = f"{method} {shown}: {str(error) or type(error).__name__}"
             raise HttpFailed(message, code="http-unreachable", details=details) from error
 
     async def close(self) -> None:
@@ -95,7 +97,7 @@ class Http:
             if failed:
                 raise _refused(method, response, raw)
             if not whole:
-                message = f"the answer to {method} {url} is larger than {PAYLOAD_BYTES_MAX:,} bytes"
+                message = f"the answer to {method} {_shown(url)} is larger than {PAYLOAD_BYTES_MAX:,} bytes"
                 raise Fail(
                     message, code="payload-too-large", details={"status": response.status_code}
                 )
@@ -107,15 +109,10 @@ class Http:
             }
 
     async def _made(self) -> httpx.AsyncClient:
-        if self._making is None:
-            # In a thread: importing httpx and reading certificates would hold up the loop.
-            self._making = asyncio.ensure_future(asyncio.to_thread(_client))  # pyright: ignore
-        try:
-            self._client = await asyncio.shield(self._making)  # pyright: ignore
-        finally:
-            if self._making is not None and self._making.done():
-                self._making = None
-        assert self._client is not None
+        async with self._making:
+            if self._client is None:
+                # In a thread: importing httpx and reading certificates would hold up the loop.
+                self._client = await asyncio.to_thread(_client)
         return self._client
 
 
@@ -134,6 +131,14 @@ def _checked(method: Any, url: Any) -> str:
     if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
         raise Fail(f"`url` must begin with http:// or https://, not {url!r}", code="http-url")
     return method.upper()
+
+
+def _shown(url: str) -> str:
+    """Without password and query, which may hold what must not be kept in a history."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return "an address that cannot be read"
 
 
 def _headers(given: dict[str, Any] | None) -> dict[str, str]:
@@ -171,7 +176,8 @@ def _body(response: httpx.Response, raw: bytes) -> Any:
 
 def _refused(method: str, response: httpx.Response, raw: bytes) -> PenstockError:
     status = response.status_code
-    message = f"{method} {response.url} was answered {status} {response.reason_phrase}".rstrip()
+    shown = _shown(str(response.url))
+    message = f"{method} {shown} was answered {status} {response.reason_phrase}".rstrip()
     details: dict[str, Any] = {"status": status, "body": _body(response, raw)}
     after = response.headers.get("retry-after")
     if after is not None:
