@@ -79,7 +79,7 @@ class _Translator:
                 self._say(
                     "invalid-value",
                     path,
-                    f"`do` makes this an activity, and `type` says {_shown(error.instance)}",
+                    f"`do` makes this an activity, and `type` says {shown_value(error.instance)}",
                     "leave out one of the two",
                 )
             case _:
@@ -128,7 +128,10 @@ class _Translator:
         )
 
     def _twice(self, path: Path) -> None:
-        other = {"do": "`activity`", "when": "`condition`"}.get(str(path[-1]), "the config")
+        others = {"do": "`activity`", "when": "`condition`"}
+        other = others.get(str(path[-1]), "the config")
+        if path[-2:-1] == ("join",):
+            other = "another field of the join"
         self._say(
             "duplicate-key",
             path,
@@ -141,7 +144,7 @@ class _Translator:
     def _unknown_type(self, instance: Any, path: Path) -> None:
         self._complaint.untyped.add(path[:-1])
         if not isinstance(instance, str):
-            message = f"`type` must be a type of task, not {_shown(instance)}"
+            message = f"`type` must be a type of task, not {shown_value(instance)}"
             self._say("wrong-type", path, message, None)
         elif instance in NOT_YET:
             self._say(
@@ -153,7 +156,7 @@ class _Translator:
 
     def _not_an_option(self, error: Any, path: Path, schema: dict[str, Any]) -> None:
         options = [str(option) for option in error.kind.options]
-        shown = _shown(error.instance)
+        shown = shown_value(error.instance)
         message = f"{_field(path)} must be {_listed(options, 'or')}, not {shown}"
         hint = did_you_mean(error.instance, options) if isinstance(error.instance, str) else None
         self._say("invalid-value", path, message, hint)
@@ -162,7 +165,7 @@ class _Translator:
     def _wrong(self, kind: str, instance: Any, path: Path, rule: list[str | int]) -> None:
         schema = _schema_at(rule[:-1])
         title: str = schema.get("title", "something else")
-        shown = _shown(instance)
+        shown = shown_value(instance)
         code = "wrong-type" if kind == "type" else "invalid-value"
         hint = None
         if kind != "type" and title.startswith("a duration"):
@@ -245,7 +248,8 @@ def _field(path: Path) -> str:
     return "`" + str(name) + "".join(f"[{index}]" for index in indexes) + "`"
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """A value as it is named in a sentence."""
     match value:
         case None:
             return "null"

@@ -298,7 +298,7 @@ def _single(task: Document) -> str:
     activity = task.get("do", task.get("activity", config.get("activity")))
     if isinstance(activity, str) and ID.match(activity):
         return activity
-    kind = task.get("type")
+    kind = task.get("type", "activity")
     return kind if isinstance(kind, str) and ID.match(kind) else "task"
 
 

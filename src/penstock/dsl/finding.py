@@ -15,6 +15,24 @@ if TYPE_CHECKING:
 Level = Literal["error", "warning"]
 Path = tuple[str | int, ...]
 
+CODES = frozenset(
+    {
+        # of the document
+        *("syntax", "document-too-large", "duplicate-key", "duplicate-id", "number-out-of-range"),
+        *("unknown-field", "missing-field", "wrong-type", "invalid-value", "invalid-id"),
+        *("invalid-duration", "unknown-type", "not-yet"),
+        # of the graph
+        *("start-repeated", "dangling-link", "link-from-end", "link-to-start", "duplicate-link"),
+        *("gateway-no-links", "gateway-default", "gateway-event-target", "join-starved"),
+        *("no-path", "cycle-irreducible", "cycle-unconditional"),
+        # of what tasks refer to
+        *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
+        *("unknown-language", "expression-invalid", "invalid-path", "invalid-schema"),
+        *("secret-misplaced", "template-literal"),
+    }
+)
+"""Every code that a finding about a definition can have; each has its page."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -13,12 +13,22 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from penstock.dsl.complain import complain, without
+from penstock.dsl.complain import complain, shown_value, without
 from penstock.dsl.expand import expand
 from penstock.dsl.finding import Finding, Path, Place, in_order
 from penstock.dsl.read_json import read_json
 from penstock.dsl.read_yaml import read_yaml
-from penstock.dsl.tree import BYTES_MAX, Lines, Places, Problem, Reading
+from penstock.dsl.tree import (
+    BYTES_MAX,
+    DEPTH_MAX,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    Lines,
+    Places,
+    Problem,
+    Reading,
+    is_unicode,
+)
 from penstock.errors import DefinitionInvalid
 from penstock.model.definition import Definition
 
@@ -77,6 +87,9 @@ def attempt(
     text = text.removeprefix("\ufeff")
     if len(text) > BYTES_MAX or len(text.encode("utf-8", "replace")) > BYTES_MAX:
         return None, [_too_large(Place(source, 1, 1, ()))]
+    if not is_unicode(text):
+        message = "half of a surrogate pair stands for no character"
+        return None, [Finding("syntax", "error", message, Place(source, 1, 1, ()))]
     reading = _read(text, source, format)
     lines = Lines(text)
     findings = [_finding(problem, lines, source) for problem in reading.problems]
@@ -106,6 +119,10 @@ def attempt_document(
     document: Any, *, source: str = "<document>"
 ) -> tuple[Loaded | None, list[Finding]]:
     """As `load_document`, but gives what could be made of a wrong document too, and never raises."""
+    problem = _not_json(document)
+    if problem is not None:
+        path, message = problem
+        return None, [Finding("wrong-type", "error", message, Place(source, 0, 0, path))]
     return _build(document, Places(), source, "", [])
 
 
@@ -179,8 +196,36 @@ def _too_large(place: Place) -> Finding:
     )
 
 
+def _not_json(document: Any) -> tuple[Path, str] | None:
+    """Where and why data could not have come from JSON."""
+    stack: list[tuple[Path, Any]] = [((), document)]
+    while stack:
+        path, value = stack.pop()
+        if len(path) > DEPTH_MAX:
+            return path, f"nested deeper than {DEPTH_MAX} levels"
+        match value:
+            case None | bool():
+                continue
+            case int() if INTEGER_MIN <= value <= INTEGER_MAX:
+                continue
+            case float() if value - value == 0:
+                continue
+            case str() if is_unicode(value):
+                continue
+            case dict():
+                for key, part in cast("dict[Any, Any]", value).items():
+                    if not isinstance(key, str) or not is_unicode(key):
+                        return path, f"a key must be text, not {key!r}"
+                    stack.append(((*path, key), part))
+            case list():
+                stack.extend(((*path, i), part) for i, part in enumerate(cast("list[Any]", value)))
+            case _:
+                return path, f"JSON can't hold {value!r:.40} of type {type(value).__name__}"
+    return None
+
+
 def _not_a_definition(document: Any, place: Place) -> Finding:
-    what = "empty" if document is None else f"a {type(document).__name__}"
+    what = "empty" if document is None else shown_value(document)
     return Finding(
         "wrong-type",
         "error",

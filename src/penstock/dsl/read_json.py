@@ -16,6 +16,7 @@ from penstock.dsl.tree import (
     Reading,
     Stop,
     duplicate,
+    is_unicode,
     number,
     number_problem,
 )
@@ -66,7 +67,7 @@ class _Reader:
         at, token = self._at, self._token
         match self._kind:
             case "text":
-                node = Node(at, json.loads(token))
+                node = Node(at, self._text_of(token, at))
             case "word":
                 node = Node(at, _WORDS[token])
             case "number":
@@ -93,7 +94,8 @@ class _Reader:
                 self._take(",", "`,` or `}`")
             if self._kind != "text":
                 raise self._unexpected("a key in double quotes")
-            key, key_at = json.loads(self._token), self._at
+            key_at = self._at
+            key = self._text_of(self._token, key_at)
             self._step()
             self._take(":", "`:`")
             child = self.value(depth + 1, of_tasks=key == "tasks")
@@ -115,6 +117,12 @@ class _Reader:
             items.append(self.value(depth + 1))
         self._step()
         return node
+
+    def _text_of(self, token: str, at: int) -> str:
+        text: str = json.loads(token)
+        if "\\u" in token and not is_unicode(text):
+            raise Stop("syntax", at, "half of a surrogate pair stands for no character")
+        return text
 
     def _number(self, token: str, at: int) -> int | float:
         value = number(token)

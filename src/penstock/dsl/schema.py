@@ -368,26 +368,9 @@ def _defs() -> Schema:
             "type": ["string", "object"],
             "pattern": "^(merge|all|any)$",
             "allOf": [
-                {
-                    "if": {"type": "object"},
-                    "then": _exactly_one(
-                        ("kind", "n", "any", "all"),
-                        [
-                            {"required": ["kind"]},
-                            {"required": ["n"], "not": {"required": ["kind"]}},
-                            {"required": ["any"]},
-                            {"required": ["all"]},
-                        ],
-                    ),
-                },
-                {
-                    "if": {
-                        "type": "object",
-                        "required": ["kind"],
-                        "properties": {"kind": {"const": "n"}},
-                    },
-                    "then": {"required": ["n"]},
-                },
+                _not_both({"required": ["kind"]}, "any", "all"),
+                _not_both({"required": ["any"]}, "all", "n"),
+                _not_both({"required": ["all"]}, "n"),
             ],
         },
         "actions": {
@@ -471,7 +454,11 @@ def _defs() -> Schema:
                 "properties": {"type": {"title": "a type of task", "enum": list(KINDS)}},
                 "allOf": [
                     {
-                        "if": {"required": ["type"], "properties": {"type": {"const": name}}},
+                        "if": {
+                            "type": "object",
+                            "required": ["type"],
+                            "properties": {"type": {"const": name}},
+                        },
                         "then": _ref(f"{name}Task"),
                     }
                     for name in KINDS
@@ -522,9 +509,9 @@ def _in_config(name: str) -> Schema:
     }
 
 
-def _not_both(one: Schema, other: str) -> Schema:
-    """Where `one` holds, the field `other` would say the same a second time."""
-    return {"if": one, "then": {"properties": {other: False}}}
+def _not_both(one: Schema, *others: str) -> Schema:
+    """Where `one` holds, each of the other fields would say the same a second time."""
+    return {"if": one, "then": {"properties": dict.fromkeys(others, False)}}
 
 
 def _exactly_one(names: tuple[str, ...], options: list[Schema]) -> Schema:

@@ -87,6 +87,15 @@ class Stop(Exception):
         self.problem = Problem(code, at, message, hint)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether it can be written as UTF-8: no half of a surrogate pair is in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def number(text: str) -> int | float | None:
     """What a JSON number stands for, or None if it fits neither 64 bits nor a double."""
     if _INTEGER.match(text):

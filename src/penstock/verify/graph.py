@@ -20,8 +20,8 @@ def check_graph(scope: Scope, notes: Notes, *, partial: bool) -> frozenset[str]:
     """
     _starts(scope, notes)
     sound = _links(scope, notes)
-    _gateways(scope, notes, partial=partial or not sound)
     loops = _cycles(scope, notes)
+    _gateways(scope, notes, loops, partial=partial or not sound)
     if sound and not partial:
         _paths(scope, notes)
         _joins(scope, notes, loops)
@@ -65,7 +65,8 @@ def _meant(name: str, scope: Scope) -> str | None:
     return did_you_mean(name, scope.tasks)
 
 
-def _gateways(scope: Scope, notes: Notes, *, partial: bool) -> None:
+def _gateways(scope: Scope, notes: Notes, loops: list[Loop], *, partial: bool) -> None:
+    crossing = {index for loop in loops for index in (*loop.back, *loop.exits)}
     outgoing: dict[str, list[tuple[int, Link]]] = {}
     for index, link in enumerate(scope.links):
         if link.on != "error":
@@ -79,7 +80,7 @@ def _gateways(scope: Scope, notes: Notes, *, partial: bool) -> None:
             notes.add("gateway-no-links", scope.at(name), message, "link it to a task", key=True)
         _default(scope, name, task, links, notes, partial=partial)
         if task.config.get("kind") == "event":
-            _event_targets(scope, name, links, notes)
+            _event_targets(scope, name, links, notes, crossing)
 
 
 def _default(
@@ -105,16 +106,26 @@ def _default(
         notes.add("gateway-default", path, message, hint)
 
 
-def _event_targets(scope: Scope, name: str, links: list[tuple[int, Link]], notes: Notes) -> None:
+def _event_targets(
+    scope: Scope, name: str, links: list[tuple[int, Link]], notes: Notes, crossing: set[int]
+) -> None:
+    """`crossing` are the links that leave a loop or lead back in it: decided only when a pass is over."""
     for index, link in links:
+        path = (*scope.link_at(index), "to")
         kind = _type(scope, link.to)
         if kind not in ("", UNKNOWN_TYPE, *_WAITS):
-            article = "an" if kind[0] in "aeiou" else "a"
             notes.add(
                 "gateway-event-target",
-                (*scope.link_at(index), "to"),
-                f"event gateway `{name}` leads to `{link.to}`, {article} {kind}",
+                path,
+                f"event gateway `{name}` leads to `{link.to}`, which is of type `{kind}`",
                 "it can lead to signals, timers and forms only: the first that happens wins",
+            )
+        elif index in crossing:
+            notes.add(
+                "gateway-event-target",
+                path,
+                f"event gateway `{name}` leads to `{link.to}`, out of the loop or back in it",
+                "what it waits for must be in the same pass: let that task lead on, or use `loop`",
             )
 
 

@@ -25,6 +25,7 @@ PASS = frozenset({"iteration"})
 SOURCES = ("input", "data", "global")
 TASK_PARTS = ("output", "status", "attempts", "error")
 SECRET_TYPES = ("activity", "http")
+JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 NOT_YET = {
     "triggers": "schedules and triggers (SPEC 4.6) start runs by themselves; until then use `engine.start`",
     "rules": "rule-driven orchestration (SPEC 2.5) brings them; until then use links with conditions",
@@ -55,11 +56,11 @@ def check_references(
     reader = _Reader(notes, environment(notes.loaded.definition))
     for name, task in scope.tasks.items():
         if task.type != UNKNOWN_TYPE:
-            names = scope.names | (PASS if name in looping else frozenset())
+            names = scope.names | PASS if name in looping else scope.names
             _Task(scope, name, task, names, reader, activities).check()
     for index, link in enumerate(scope.links):
         if link.condition is not None:
-            names = scope.names | (PASS if link.from_ in looping else frozenset())
+            names = scope.names | PASS if link.from_ in looping else scope.names
             sight = reader.sight(scope.visible, names)
             reader.condition(link.condition, (*scope.link_at(index), "condition"), sight)
 
@@ -132,8 +133,14 @@ class _Reader:
         except ExpressionError as error:
             cause: Any = error.__cause__
             inside: Path = tuple(getattr(cause, "instance_path", ()))
-            message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
-            self.notes.add("invalid-schema", (*path, *inside), message)
+            wrong = getattr(cause, "instance", None)
+            if inside[-1:] == ("type",) and isinstance(wrong, str):
+                message = f"no JSON type is called `{wrong}`"
+                hint = did_you_mean(wrong, JSON_TYPES) or f"there are {', '.join(JSON_TYPES)}"
+            else:
+                message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
+                hint = None
+            self.notes.add("invalid-schema", (*path, *inside), message, hint)
 
     def _compiled(self, text: str, path: Path, sight: Sight, compile: Any) -> None:
         try:
