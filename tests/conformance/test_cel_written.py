@@ -237,8 +237,8 @@ def outcome(text: str) -> Any:
     try:
         expression = compile_expression(text)
     except ExpressionError as error:
-        assert 0 <= error.position <= len(text)
-        return Refused(error.message)
+        inside = 0 <= error.position <= len(text)
+        return Refused(error.message if inside else "a position outside the text")
     try:
         return expression.evaluate(VARIABLES)
     except EvaluationError as error:

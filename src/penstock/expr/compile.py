@@ -50,6 +50,7 @@ from penstock.expr.registry import FUNCTIONS, Function
 from penstock.expr.typecheck import VARIADIC, Checked, Environment, Type, check
 from penstock.expr.values import (
     TYPE_VALUES,
+    Exhausted,
     Fault,
     Frame,
     Optional,
@@ -61,6 +62,8 @@ from penstock.expr.values import (
 __all__ = ["Environment", "Expression", "Node", "Type", "compile_expression"]
 
 COST_MAX = 100_000
+# A result is only walked, not computed: its parts are cheaper than steps.
+JSON_NODES_PER_COST = 10
 
 Run = Callable[[Frame], Any]
 
@@ -93,15 +96,13 @@ class Expression:
 
         Timestamps are `datetime`, durations `timedelta`, uints `Uint`; see `values.py`.
         """
-        left = cost_max - self._cost
-        if left < 0:
-            raise self._explained(CostExceeded(f"the expression needs more than {cost_max} steps"))
+        frame: Frame = [cost_max - self._cost, variables, *self._slots]
         try:
-            return self._run([left, variables, *self._slots])
-        except (Fault, CostExceeded) as error:
-            raise self._explained(error) from None
-        except RecursionError:
-            raise EvaluationError(f"a value is nested too deep for {self.text[:80]!r}") from None
+            if frame[0] < 0:
+                raise Exhausted
+            return self._run(frame)
+        except (Fault, Exhausted, RecursionError) as error:
+            raise self._explained(error, cost_max) from None
 
     def evaluate_json(self, variables: Mapping[str, Any], *, cost_max: int = COST_MAX) -> Any:
         """The value as JSON: timestamps RFC 3339, durations `1.5s`, bytes base64, none as null.
@@ -110,19 +111,19 @@ class Expression:
         """
         value = self.evaluate(variables, cost_max=cost_max)
         try:
-            return to_json(value, nodes_max=10 * cost_max)
-        except (Fault, CostExceeded) as error:
-            raise self._explained(error) from None
-        except RecursionError:
-            raise EvaluationError(f"a value is nested too deep for {self.text[:80]!r}") from None
+            return to_json(value, nodes_max=JSON_NODES_PER_COST * cost_max)
+        except (Fault, Exhausted, RecursionError) as error:
+            raise self._explained(error, cost_max) from None
 
-    def _explained(self, error: EvaluationError) -> EvaluationError:
-        position = getattr(error, "position", None)
+    def _explained(self, error: Exception, cost_max: int) -> EvaluationError:
+        # A new error: a mapping may itself evaluate expressions, and what those raise is no Fault of ours.
         text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
-        where = "in" if position is None else f"at character {position + 1} of"
-        error.message = f"{error.message} ({where} `{text}`)"
-        error.args = (error.message,)
-        return error
+        if isinstance(error, Exhausted):
+            return CostExceeded(f"more than {cost_max} steps are needed for `{text}`")
+        if not isinstance(error, Fault):
+            return EvaluationError(f"a value is nested too deep (in `{text}`)")
+        where = "in" if error.position is None else f"at character {error.position + 1} of"
+        return EvaluationError(f"{error.message} ({where} `{text}`)")
 
 
 def compile_expression(text: str, env: Environment | None = None) -> Expression:
@@ -262,6 +263,20 @@ class Compiler:
         return compile_index(operand, key, node.position, self.type_of(node).reads_double)
 
     def _call(self, node: Call) -> Run:
+        run = self._call_run(node)
+        entry, _ = self.checked.functions[id(node)]
+        if not self.type_of(node).reads_double or not entry.generic:
+            return run
+
+        # A function that hands on what it was given hands on whole numbers of a double's type as they
+        # were written; they are read as doubles here, as they are everywhere else.
+        def as_double(frame: Frame) -> Any:
+            value = run(frame)
+            return float(value) if value.__class__ is int else value
+
+        return as_double
+
+    def _call_run(self, node: Call) -> Run:
         entry, method = self.checked.functions[id(node)]
         if method and node.function in ("or", "orValue") and len(node.args) == 1:
             assert node.target is not None

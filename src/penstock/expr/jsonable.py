@@ -6,9 +6,8 @@ import base64
 import math
 from typing import Any
 
-from penstock.errors import CostExceeded
 from penstock.expr.library_times import duration_text, timestamp_text
-from penstock.expr.values import INT_MAX, INT_MIN, Fault, kind_of
+from penstock.expr.values import INT_MAX, INT_MIN, Exhausted, Fault, kind_of
 
 
 def to_json(value: Any, *, nodes_max: int) -> Any:
@@ -20,7 +19,7 @@ def _convert(value: Any, left: list[int]) -> Any:
     # One structure may stand in a list many times: counted each time, or a small one grows without end.
     left[0] -= 1
     if left[0] < 0:
-        raise CostExceeded("the result is too large for the cost limit")
+        raise Exhausted
     match kind_of(value):
         case "null" | "bool":
             return value

@@ -26,6 +26,7 @@ from penstock.expr.values import (
     checked_int,
     checked_uint,
     equal,
+    kind_of,
     lookup,
     spend,
     type_value,
@@ -147,6 +148,8 @@ def negate_double(frame: Frame, a: float) -> float:
 
 # Membership and size.
 
+_KEY_KINDS = frozenset({"string", "int", "uint", "bool", "double"})
+
 
 @function("in(A, list(A)) -> bool")
 def in_list(frame: Frame, item: Any, items: Sequence[Any]) -> bool:
@@ -159,11 +162,8 @@ def in_list(frame: Frame, item: Any, items: Sequence[Any]) -> bool:
 
 @function("in(A, map(A, B)) -> bool")
 def in_map(frame: Frame, key: Any, entries: Mapping[Any, Any]) -> bool:
-    try:
-        return lookup(entries, key) is not MISSING
-    except TypeError:
-        # A list or a map is no key of any map.
-        return False
+    # A list or a map is no key of any map.
+    return kind_of(key) in _KEY_KINDS and lookup(entries, key) is not MISSING
 
 
 @function(

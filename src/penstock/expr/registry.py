@@ -35,6 +35,11 @@ class Function:
         # Filled as values come by: from the class of the argument, or the classes of several, to run.
         self.table: dict[Any, Run] = {}
 
+    @property
+    def generic(self) -> bool:
+        """Its result may be one of its arguments, or a part of one."""
+        return any(overload.result.name.isupper() for overload in self.overloads)
+
     def resolve(self, *args: Any) -> Run:
         """What to run for these values, remembered by their classes; a fault if nothing fits."""
         kinds = [kind_of(arg) for arg in args]

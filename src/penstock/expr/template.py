@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import EvaluationError, ExpressionError
-from penstock.expr.compile import COST_MAX, Expression, compile_expression
+from penstock.errors import CostExceeded, EvaluationError, ExpressionError
+from penstock.expr.compile import COST_MAX, JSON_NODES_PER_COST, Expression, compile_expression
 from penstock.expr.jsonable import to_json
 from penstock.expr.library_times import duration_text, timestamp_text
 from penstock.expr.parse import embedded_end
 from penstock.expr.typecheck import Environment
-from penstock.expr.values import Fault, kind_of
+from penstock.expr.values import Exhausted, Fault, kind_of
 
 RENDERED_CHARACTERS_MAX = 1_000_000
 
@@ -124,7 +124,9 @@ def _shown(part: Expression, value: Any, cost_max: int) -> str:
             case "duration":
                 return duration_text(value)
             case _:
-                plain = to_json(value, nodes_max=10 * cost_max)
+                plain = to_json(value, nodes_max=JSON_NODES_PER_COST * cost_max)
                 return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
     except Fault as fault:
         raise EvaluationError(f"{fault.message} (in `{part.text[:80]}`)") from None
+    except Exhausted:
+        raise CostExceeded(f"the result of `{part.text[:80]}` is too large") from None

@@ -1,4 +1,4 @@
-"""Static types of a tree, and types from JSON Schema.
+"""Static types of a tree.
 
 With an `Environment` an unknown variable, an unknown field of a closed object or an ill-typed call is an
 `ExpressionError` before anything runs. Without one every variable is dynamic and only names of functions
@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, cast
+from typing import NoReturn
 
 from penstock.errors import ExpressionError
 from penstock.expr import library, library_lists, library_math, library_strings, library_times
@@ -33,14 +33,12 @@ from penstock.expr.parse import (
     Unary,
 )
 from penstock.expr.registry import FUNCTIONS, NAMES, Function
+from penstock.expr.schema_types import type_of_schema
 from penstock.expr.types import (
     BOOL,
     BY_NAME,
-    DOUBLE,
     DYN,
     INT,
-    NULL,
-    NUMBER_OR_NULL,
     STRING,
     TYPE,
     Type,
@@ -59,7 +57,6 @@ __all__ = ["Checked", "Environment", "Type", "check", "type_of_schema"]
 # Imported so that their functions are registered before the first name is looked up.
 _LIBRARIES = (library, library_lists, library_math, library_strings, library_times)
 
-_SCHEMA_DEPTH_MAX = 40
 VARIADIC = frozenset({"math.greatest", "math.least"})
 
 
@@ -451,102 +448,3 @@ def _number_hint(types: list[Type]) -> str | None:
     if names == {"int", "double"}:
         return "arithmetic does not mix int and double: write 1.0 for 1, or double(x)"
     return None
-
-
-# JSON Schema to types.
-
-_JSON_TYPES = {"integer": INT, "number": DOUBLE, "string": STRING, "boolean": BOOL, "null": NULL}
-
-
-def type_of_schema(schema: Any) -> Type:
-    """The type of every value that a JSON Schema accepts; DYN where a schema says too little.
-
-    References within the document are followed; one that leads back to itself is DYN there.
-    """
-    return _schema_type(schema, schema, ())
-
-
-def _schema_type(schema: Any, root: Any, path: tuple[str, ...]) -> Type:
-    if not isinstance(schema, Mapping) or len(path) > _SCHEMA_DEPTH_MAX:
-        return DYN
-    rules = cast("Mapping[str, Any]", schema)
-    reference = rules.get("$ref")
-    if isinstance(reference, str):
-        if reference in path:
-            return DYN
-        return _schema_type(_resolve(root, reference), root, (*path, reference))
-    if "const" in rules:
-        return _value_type(rules["const"], rules)
-    if isinstance(rules.get("enum"), list):
-        return _joined(_value_type(value, rules) for value in rules["enum"])
-    for word in ("oneOf", "anyOf"):
-        if isinstance(rules.get(word), list) and "type" not in rules:
-            return _joined(_schema_type(one, root, (*path, word)) for one in rules[word])
-    parts = rules.get("allOf")
-    if isinstance(parts, list) and "type" not in rules:
-        known = [_schema_type(part, root, (*path, "allOf")) for part in cast("list[Any]", parts)]
-        known = [part for part in known if not part.dynamic]
-        return known[0] if len(known) == 1 else DYN
-    return _named_type(rules.get("type"), rules, root, path)
-
-
-def _named_type(name: Any, rules: Mapping[str, Any], root: Any, path: tuple[str, ...]) -> Type:
-    if isinstance(name, list):
-        names = cast("list[Any]", name)
-        return _joined(_named_type(one, rules, root, path) for one in names)
-    if name == "array":
-        return list_of(_schema_type(rules.get("items"), root, (*path, "items")))
-    if name == "object" or (name is None and "properties" in rules):
-        return _object_type(rules, root, path)
-    return _JSON_TYPES.get(name, DYN) if isinstance(name, str) else DYN
-
-
-def _object_type(rules: Mapping[str, Any], root: Any, path: tuple[str, ...]) -> Type:
-    properties = cast("Mapping[str, Any]", rules.get("properties") or {})
-    more = rules.get("additionalProperties", True)
-    patterned = bool(rules.get("patternProperties"))
-    rest = DYN if patterned else _schema_type(more, root, (*path, "additionalProperties"))
-    if not properties and more is not False:
-        return map_of(STRING, rest)
-    return Type(
-        "map",
-        (STRING, rest),
-        {key: _schema_type(value, root, (*path, key)) for key, value in properties.items()},
-        frozenset(rules.get("required") or ()),
-        more is False and not patterned,
-    )
-
-
-def _value_type(value: Any, rules: Mapping[str, Any]) -> Type:
-    if rules.get("type") == "number":
-        return DOUBLE
-    match value:
-        case bool() | int() | float() | str() | None:
-            return BY_NAME[kind_of(value)]
-        case _:
-            return DYN
-
-
-def _joined(types: Iterable[Type]) -> Type:
-    found = list(types)
-    if not found:
-        return DYN
-    rest = [one for one in found if one.name != "null"]
-    if rest and all(one.name in ("double", "int") for one in rest) and DOUBLE in rest:
-        return DOUBLE if len(rest) == len(found) else NUMBER_OR_NULL
-    result = found[0]
-    for one in found[1:]:
-        result = join(result, one)
-    return result
-
-
-def _resolve(root: Any, reference: str) -> Any:
-    if not reference.startswith("#"):
-        return None
-    here = root
-    for part in reference[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(here, Mapping):
-            return None
-        here = cast("Mapping[str, Any]", here).get(key)
-    return here

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from penstock.errors import CostExceeded, EvaluationError
+from penstock.errors import EvaluationError
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 UINT_MAX = 2**64 - 1
@@ -35,6 +35,10 @@ class Fault(EvaluationError):
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
         self.position = position
+
+
+class Exhausted(Exception):
+    """The cost limit is reached; `CostExceeded` outside. Nothing absorbs it."""
 
 
 class Uint(int):
@@ -217,7 +221,7 @@ def spend(frame: Frame, amount: int) -> None:
     left = frame[0] - amount
     frame[0] = left
     if left < 0:
-        raise CostExceeded("the expression needs more steps than its cost limit allows")
+        raise Exhausted
 
 
 def overload_fault(what: str, *values: Any) -> NoReturn:
