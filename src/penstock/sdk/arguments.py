@@ -78,7 +78,7 @@ class Parameters:
 
     def call(self, arguments: Any, secrets: dict[str, Any] | None = None) -> Any:
         """Call the function (of an `async def` that makes the coroutine). A dict becomes keyword arguments, a list
-        positional ones, anything else the one argument, and null none where the function takes none."""
+        positional ones, anything else the one argument, and null none where there is no place for it."""
         if not self._known:
             self._look()
         function = self._function
@@ -124,7 +124,7 @@ class Parameters:
                 self._converted[each.name] = annotation
 
     def _convert(self, arguments: Any, secrets: dict[str, Any] | None) -> _Call:
-        call = _call_of(arguments, self._takes_none)
+        call = _call_of(arguments, self._takes_none or bool(secrets))
         for name, annotation in self._converted.items():
             if name in call.named:
                 call.named[name] = _converted(name, call.named[name], annotation)
@@ -143,7 +143,7 @@ class Parameters:
             signature = inspect.signature(self._function)
         except (TypeError, ValueError):
             return None
-        call = _call_of(arguments, self._takes_none)
+        call = _call_of(arguments, self._takes_none or bool(secrets))
         try:
             signature.bind(*call.positional, **call.named, **(secrets or {}))
         except TypeError as error:

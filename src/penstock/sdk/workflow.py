@@ -226,7 +226,7 @@ def _is_async(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
     if not inspect.isroutine(function):
-        function = type(cast("Any", function)).__call__
+        function = type(function).__call__
     return inspect.iscoroutinefunction(function)
 
 
