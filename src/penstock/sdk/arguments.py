@@ -144,9 +144,17 @@ class Parameters:
         except (TypeError, ValueError):
             return None
         call = _call_of(arguments, self._takes_none or bool(secrets))
+        call.named.update(secrets or {})
         try:
-            signature.bind(*call.positional, **call.named, **(secrets or {}))
+            signature.bind(*call.positional, **call.named)
         except TypeError as error:
+            # What is written wrong says more than what is missing because of it.
+            known = signature.parameters
+            wrong = next((name for name in call.named if name not in known), None)
+            if wrong is not None and not any(
+                each.kind == each.VAR_KEYWORD for each in known.values()
+            ):
+                return BadArguments(f"no parameter is named '{wrong}'; it takes {signature}", wrong)
             named = str(error).split("'")
             parameter = named[1] if len(named) > 2 else None
             return BadArguments(f"{error}; it takes {signature}", parameter)

@@ -201,7 +201,7 @@ async def test_wrong_arguments_are_final_and_name_the_parameter(either: Desk, na
     outcome = await either.failure(name, {"wht": 1})
 
     assert (outcome.failure.code, outcome.final) == ("bad-arguments", True)
-    assert f"activity `{name}`: got an unexpected keyword argument 'wht'" in outcome.failure.message
+    assert f"activity `{name}`: no parameter is named 'wht'" in outcome.failure.message
     assert outcome.failure.details == {"parameter": "wht"}
 
 

@@ -50,18 +50,18 @@ def test_a_decorated_function_is_still_called_as_before() -> None:
 
 
 def test_what_the_decorator_said_is_what_is_served() -> None:
-    assert served(plain, charge, heavy) == [
-        Served(name="plain", kind="loop"),
-        Served(
-            name="pay",
-            kind="thread",
-            retry=Retry(attempts=5, first=0.2),
-            start_to_close=30.0,
-            heartbeat=2.0,
-            once=True,
-        ),
-        Served(name="heavy", kind="process", cpu=True),
-    ]
+    first, second, third = served(plain, charge, heavy)
+
+    assert (first.name, first.kind, first.retry, first.start_to_close) == (
+        "plain",
+        "loop",
+        None,
+        None,
+    )
+    assert (second.name, second.kind, second.once) == ("pay", "thread", True)
+    assert second.retry == Retry(attempts=5, first=0.2)
+    assert (second.start_to_close, second.heartbeat) == (30.0, 2.0)
+    assert (third.name, third.kind, third.cpu) == ("heavy", "process", True)
 
 
 def test_functions_without_decorator_methods_and_objects_are_served_too() -> None:
