@@ -37,6 +37,8 @@ from penstock.expr.parse import (
     parse,
 )
 from penstock.expr.reads import (
+    UNREAD,
+    compile_bound,
     compile_has,
     compile_index,
     compile_local,
@@ -157,6 +159,8 @@ class Compiler:
         self.cost = 0
         self.slots = 0
         self.scope: dict[str, int] = {}
+        # What a variable of cel.bind stands for, by its slot.
+        self._bound: dict[int, Run] = {}
 
     def compile(self, node: Node) -> Run:
         self.cost += 1
@@ -217,7 +221,10 @@ class Compiler:
     def _ident(self, node: Ident) -> Run:
         double = self.type_of(node).reads_double
         if node.name in self.scope and not node.absolute:
-            return compile_local(self.scope[node.name], double, node.position)
+            slot = self.scope[node.name]
+            if slot in self._bound:
+                return compile_bound(slot, self._bound[slot], double, node.position)
+            return compile_local(slot, double, node.position)
         type_name = self.checked.type_names.get(id(node))
         type_value = TYPE_VALUES[type_name] if type_name is not None else None
         return compile_variable(node.name, double, node.position, type_value)
@@ -378,11 +385,12 @@ class Compiler:
         slot = self.slot()
         outer = self.scope
         self.scope = {**outer, node.variable: slot}
+        self._bound[slot] = value
         body = self.compile(node.body)
         self.scope = outer
 
         def bind(frame: Frame) -> Any:
-            frame[slot] = value(frame)
+            frame[slot] = UNREAD
             return body(frame)
 
         return bind

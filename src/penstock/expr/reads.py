@@ -119,6 +119,42 @@ def compile_local(slot: int, double: bool, position: int) -> Run:
     return read
 
 
+class _Failed:
+    """Why a bound variable has no value."""
+
+    __slots__ = ("fault",)
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+
+
+# What a bound variable's slot holds before its first read.
+UNREAD: Any = object()
+
+
+def compile_bound(slot: int, value_run: Run, double: bool, position: int) -> Run:
+    """A variable of `cel.bind`: evaluated when it is first read, if ever, and only once.
+
+    So an error in it is an error of the place that reads it, and absorbed there like any other.
+    """
+
+    def read(frame: Frame) -> Any:
+        value = frame[slot]
+        if value is UNREAD:
+            try:
+                value = frame[slot] = value_run(frame)
+            except Fault as fault:
+                frame[slot] = _Failed(fault)
+                raise
+        elif value.__class__ is _Failed:
+            raise value.fault
+        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
+            return _whole(value, double, position)
+        return value
+
+    return read
+
+
 def _whole(value: int, double: bool, position: int) -> Any:
     if INT_MIN <= value <= INT_MAX:
         return float(value) if double else value

@@ -94,6 +94,12 @@ def test_bombs_hit_the_limit_before_they_take_much_memory(text: str) -> None:
     assert peak < 20_000_000
 
 
+def test_a_bound_error_is_worked_out_once() -> None:
+    text = grown("a == 1 || a == 2 || a == 3", times=60, start="1 / zero")
+    with pytest.raises(EvaluationError, match="division by zero"):
+        evaluate(text, zero=0)
+
+
 def test_a_result_that_only_json_would_blow_up_hits_the_limit() -> None:
     expression = compile_expression(grown("[a, a, a, a, a, a, a, a]", start="[1]"))
 

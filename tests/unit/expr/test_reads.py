@@ -75,6 +75,7 @@ def test_a_path_asks_for_its_own_key_only() -> None:
         ("cel.bind(t, tasks.t5, t.output.x + t.output.x) == 10", ["t5"]),
         ("false && tasks.t5.output.x == 5", []),
         ("true ? 1 : tasks.t5", []),
+        ("cel.bind(t, tasks.t5, true || t.output.x == 5)", []),
     ],
 )
 def test_every_way_to_read_is_lazy(text: str, asked: list[str]) -> None:
