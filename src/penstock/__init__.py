@@ -1,1 +1,25 @@
-"""Durable workflows for Python."""
+"""Durable workflows for Python: verified before they run, never lost (see README)."""
+
+from __future__ import annotations
+
+from penstock.errors import Busy, DefinitionInvalid, Fail, NotFound, PenstockError, Rejected, RunFailed
+from penstock.model.definition import Retry, Timeouts
+from penstock.sdk.client import Engine, Run
+from penstock.sdk.workflow import activity
+from penstock.wiring import open
+
+__all__ = [
+    "Busy",
+    "DefinitionInvalid",
+    "Engine",
+    "Fail",
+    "NotFound",
+    "PenstockError",
+    "Rejected",
+    "Retry",
+    "Run",
+    "RunFailed",
+    "Timeouts",
+    "activity",
+    "open",
+]

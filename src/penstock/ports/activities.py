@@ -22,10 +22,18 @@ class Served(Struct, frozen=True):
     heartbeat: float | None = None
     once: bool = False
     cpu: bool = False
+    parameters: tuple[str, ...] = ()
+    """Names that it can be called with; those that no input gives are looked up by name (SPEC 2.6)."""
+    open_ended: bool = False
+    """It takes any name (`**kwargs`)."""
 
 
 class Activities(Protocol):
     def get(self, name: str) -> Served | None: ...
+
+    def names(self) -> list[str]:
+        """What the application registered, without what is built in."""
+        ...
 
     def begin(self, job: Job, report: Callable[[Job, Outcome], None]) -> None:
         """Call the activity. `report` is called exactly once, in the event loop, never from inside `begin`.

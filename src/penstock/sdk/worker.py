@@ -139,6 +139,9 @@ class LocalActivities:
         entry = self._entries.get(name)
         return None if entry is None else entry.served
 
+    def names(self) -> list[str]:
+        return [name for name in self._entries if name != "http"]
+
     def on_heartbeat(self, listener: Callable[[Job, Any], None]) -> None:
         self._listeners.append(listener)
 

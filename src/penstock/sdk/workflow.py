@@ -156,6 +156,7 @@ def entry_of(function: Any, *, name: str | None = None) -> Entry:
     if declared.cpu:
         _check_importable(function)
     kind = "process" if declared.cpu else "loop" if _is_async(function) else "thread"
+    parameters, open_ended = names_of(function)
     served = Served(
         name=declared.name or _name_of(function),
         kind=kind,
@@ -164,6 +165,8 @@ def entry_of(function: Any, *, name: str | None = None) -> Entry:
         heartbeat=declared.heartbeat,
         once=declared.once,
         cpu=declared.cpu,
+        parameters=parameters,
+        open_ended=open_ended,
     )
     return Entry(served, function, Parameters(function))
 
@@ -281,3 +284,13 @@ def _unreachable(function: Any) -> Rejected:
         f"{_described(function)} cannot be found by a child process, which `cpu=True` needs",
         hint="define it with `def` at the top level of a module; no lambda, method or nested function",
     )
+
+
+def names_of(function: Any) -> tuple[tuple[str, ...], bool]:
+    """The names that it can be called with, and whether it takes any other name too."""
+    try:
+        given = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return (), True
+    names = tuple(p.name for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+    return names, any(p.kind == p.VAR_KEYWORD for p in given)

@@ -14,7 +14,7 @@ _WAITS = ("signal", "timer", "form", "event")
 
 
 def check_graph(scope: Scope, notes: Notes, *, partial: bool) -> frozenset[str]:
-    """The tasks inside natural loops.
+    """The tasks that lie on cycles.
 
     `partial`: some links could not be read, so nothing is said that rests on a link's absence.
     """
@@ -25,7 +25,7 @@ def check_graph(scope: Scope, notes: Notes, *, partial: bool) -> frozenset[str]:
     if sound and not partial:
         _paths(scope, notes)
         _joins(scope, notes, loops)
-    return frozenset[str]().union(*(loop.body for loop in loops))
+    return _looping(scope)
 
 
 def _starts(scope: Scope, notes: Notes) -> None:
@@ -160,6 +160,13 @@ def _cycles(scope: Scope, notes: Notes) -> list[Loop]:
     return loops
 
 
+def _looping(scope: Scope) -> frozenset[str]:
+    edges = [edge for edge in _edges(scope) if edge[0] in scope.tasks and edge[1] in scope.tasks]
+    groups = components(list(scope.tasks), edges)
+    cyclic = {groups[a] for a, b in edges if groups[a] == groups[b]}
+    return frozenset(name for name, group in groups.items() if group in cyclic)
+
+
 def _conditional(scope: Scope, index: int) -> bool:
     """Whether that link may be dead: a condition says so, a failure does, or it is what remains."""
     link = scope.links[index]
@@ -188,7 +195,10 @@ def _paths(scope: Scope, notes: Notes) -> None:
         notes.add("no-path", scope.at(group[0]), message, "link something to it", key=True)
     leaving = _reach(ends, [(b, a) for a, b in edges])
     stuck = [name for name in scope.tasks if name in reached and name not in leaving]
+    leading = {link.from_ for link in scope.links}
     for group in _outermost(stuck, edges):
+        if _type(scope, group[0]) == "gateway" and group[0] not in leading:
+            continue  # said already
         message = f"no path from {_names(group)} to an end"
         notes.add("no-path", scope.at(group[0]), message, "link it to an end", key=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -17,8 +18,10 @@ SQLITE_OLDEST = (3, 35, 0)
 """RETURNING and upserts as used here."""
 CHECKPOINT_SAFE = (3, 51, 3)
 """From here on a checkpoint beside a writer is safe; below it was reported to damage files, rarely."""
-PAGES_UNTIL_CHECKPOINT = 16_000
-"""Where it is safe: what a process that does not own the database lets the WAL grow to."""
+FRAMES_UNTIL_CHECKPOINT = 16_000
+"""Where it is safe: how many pages a process that does not own the database lets the log grow to."""
+LOG_BYTES_KEPT = 64 * 1024 * 1024
+"""A log that had to grow beyond this (somebody read for long) is cut when it starts anew."""
 CACHE_KIB = 32 * 1024
 STATEMENTS_CACHED = 400
 
@@ -28,11 +31,11 @@ class Locked(Exception):
 
 
 def connect(
-    path: str, *, reading: bool = False, kind: type[sqlite3.Connection] = sqlite3.Connection
+    path: str, *, kind: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """A connection that never waits, starts no transaction by itself and syncs every commit."""
+    """A connection that never waits and starts no transaction by itself."""
     try:
-        db = sqlite3.connect(
+        return sqlite3.connect(
             path,
             timeout=0,
             isolation_level=None,
@@ -42,28 +45,28 @@ def connect(
         )
     except sqlite3.Error as error:
         raise translated(error, path) from error
+
+
+def configure(db: sqlite3.Connection, path: str, *, reading: bool = False) -> None:
+    """A write-ahead log, every commit synced, and nobody checkpoints by the way where that is not safe."""
+    safe = sqlite3.sqlite_version_info >= CHECKPOINT_SAFE
     try:
-        safe = sqlite3.sqlite_version_info >= CHECKPOINT_SAFE
-        db.execute(f"PRAGMA wal_autocheckpoint={PAGES_UNTIL_CHECKPOINT if safe else 0}")
+        db.execute(f"PRAGMA wal_autocheckpoint={FRAMES_UNTIL_CHECKPOINT if safe else 0}")
         mode = db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
             raise StoreError(
-                f"{path}: SQLite cannot keep a write-ahead log here (journal mode is {mode})",
+                f"{path}: SQLite cannot keep a write-ahead log here (its journal mode is {mode})",
                 hint="put the database on a local disk that the process may write to",
             )
         db.execute("PRAGMA synchronous=FULL")
+        db.execute(f"PRAGMA journal_size_limit={LOG_BYTES_KEPT}")
         db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         # Some builds overwrite whatever is deleted with zeros; who erases asks for it explicitly.
         db.execute("PRAGMA secure_delete=OFF")
         if reading:
             db.execute("PRAGMA query_only=ON")
     except sqlite3.Error as error:
-        db.close()
         raise translated(error, path) from error
-    except StoreError:
-        db.close()
-        raise
-    return db
 
 
 def translated(error: sqlite3.Error, path: str) -> Exception:
@@ -117,6 +120,7 @@ def _space_left(path: str) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
+@cache
 def migrations() -> dict[int, str]:
     """The schema's steps by number, as shipped in `migrations/`."""
     steps: dict[int, str] = {}
@@ -126,24 +130,30 @@ def migrations() -> dict[int, str]:
     return dict(sorted(steps.items()))
 
 
-def migrate(db: sqlite3.Connection, path: str) -> int:
-    """Bring the schema to the newest version and return it; whole, or not at all.
-
-    Under the write lock, so that of several processes on a fresh file one does it and the others see it
-    done. A newer schema is refused untouched.
-    """
+def check(db: sqlite3.Connection, path: str) -> bool:
+    """Whether the schema is the newest; refuses what is not ours or too new before anything is touched."""
     try:
-        steps = migrations()
-        newest = max(steps)
         db.execute("BEGIN")
         try:
-            if _version(db, path, newest) == newest:
-                return newest
+            return _version(db, path) == max(migrations())
         finally:
             db.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
+def migrate(db: sqlite3.Connection, path: str) -> None:
+    """Bring the schema to the newest version; whole, or not at all.
+
+    Under the write lock, so that of several processes on a fresh file one does it and the others see it
+    done.
+    """
+    steps = migrations()
+    newest = max(steps)
+    try:
         db.execute("BEGIN IMMEDIATE")
         try:
-            for number in range(_version(db, path, newest) + 1, newest + 1):
+            for number in range(_version(db, path) + 1, newest + 1):
                 for statement in _statements(steps[number]):
                     db.execute(statement)
             db.execute(f"PRAGMA user_version={newest}")
@@ -152,12 +162,12 @@ def migrate(db: sqlite3.Connection, path: str) -> int:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        return newest
     except sqlite3.Error as error:
         raise translated(error, path) from error
 
 
-def _version(db: sqlite3.Connection, path: str, newest: int) -> int:
+def _version(db: sqlite3.Connection, path: str) -> int:
+    newest = max(migrations())
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     ours = {"meta", "events", "runs", "owner"}

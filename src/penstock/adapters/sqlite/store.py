@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ from penstock.adapters.sqlite.database import (
     CHECKPOINT_SAFE,
     SQLITE_OLDEST,
     Locked,
+    check,
+    configure,
     connect,
     facts,
     migrate,
@@ -109,6 +112,7 @@ class SqliteStore:
         self._thread: ThreadPoolExecutor | None = None
         self._lock = Lock(self.path)
         self._owned: Owner | None = None
+        self._process = 0
         self._wal_frames = 0.0
         self._counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
 
@@ -134,30 +138,42 @@ class SqliteStore:
             raise StoreError(f"{self.path} is a folder, not a database")
 
     def _connect(self) -> None:
-        writer = connect(self.path, kind=self.connection_class)
+        made: list[sqlite3.Connection] = []
         try:
-            migrate(writer, self.path)
-            self._reader = connect(self.path, kind=self.connection_class, reading=True)
-            self._beside = connect(self.path, kind=self.connection_class)
+            for _ in range(3):
+                made.append(connect(self.path, kind=self.connection_class))
+            writer, beside, reader = made
+            current = check(writer, self.path)
+            configure(writer, self.path)
+            if not current:
+                migrate(writer, self.path)
+            configure(beside, self.path)
+            configure(reader, self.path, reading=True)
         except BaseException:
-            writer.close()
+            for db in made:
+                db.close()
             raise
         if self._threaded:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite")
-        self._writer = writer
+        self._writer, self._beside, self._reader = writer, beside, reader
+        self._process = os.getpid()
 
     async def close(self) -> None:
-        if self._writer is None:
-            return
-        if self._owned is not None:
-            await self.release(self._owned)
-        async with self._writing:
-            if self._thread is not None:
-                self._thread.shutdown()
-            if self._reader is not None:
-                self._reader.close()
-            self._writer.close()
-            self._writer = self._reader = self._thread = None
+        try:
+            if self._owned is not None:
+                await self.release(self._owned)
+        finally:
+            async with self._writing:
+                self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+        # The last one to close copies the log back, so let it be the writer.
+        for db in (self._reader, self._beside, self._writer):
+            if db is not None:
+                db.close()
+        self._writer = self._beside = self._reader = self._thread = None
 
     def describe(self) -> dict[str, Any]:
         """What this store stands on and what was chosen because of it; for the log and for bug reports."""
@@ -169,15 +185,20 @@ class SqliteStore:
             "sqlite": sqlite3.sqlite_version,
             "commits": "in a writer thread" if self._threaded else "on the loop's thread",
             "checkpoints": f"{chosen}; others past a larger size" if safe else chosen,
-            **facts(self._reading()),
+            **facts(self._open(self._reader)),
         }
 
     # -- one way to write, one way to read
 
-    def _reading(self) -> sqlite3.Connection:
-        if self._reader is None:
-            raise StoreError(f"{self.path} is not open")
-        return self._reader
+    def _open(self, db: sqlite3.Connection | None) -> sqlite3.Connection:
+        if db is None:
+            raise StoreError(f"{self.path} is not open", hint="await store.open() first")
+        if os.getpid() != self._process:
+            raise StoreError(
+                f"{self.path} was opened by process {self._process}, of which this one is a fork",
+                hint="open a store of its own in each process",
+            )
+        return db
 
     async def _patiently(self, work: Callable[[], T], *, threaded: bool = False) -> T:
         """Do it; while the database is busy try again from the loop, which goes on meanwhile."""
@@ -210,10 +231,9 @@ class SqliteStore:
                 raise self._meaning(error.cause) from error.cause
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        db = self._writer
-        if db is None:
-            raise StoreError(f"{self.path} is not open")
+        db = self._open(self._writer)
         before = db.total_changes
+        self._roll_back(db)
         try:
             db.execute("BEGIN IMMEDIATE")
             result = work(db)
@@ -225,6 +245,10 @@ class SqliteStore:
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:
+            meaning = translated(error, self.path)
+            if isinstance(meaning, Locked) and db.in_transaction:
+                self._roll_back(db)
+                raise meaning from error
             self._roll_back(db)
             raise Unsure(error) from error
         self._counts["commits"] += 1
@@ -233,8 +257,10 @@ class SqliteStore:
         return result
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
+        # Where even that fails the next transaction begins with another try.
+        with suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
 
     def _meaning(self, error: sqlite3.Error) -> Exception:
         meaning = translated(error, self.path)
@@ -243,7 +269,7 @@ class SqliteStore:
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def attempt() -> T:
             try:
-                return work(self._reading())
+                return work(self._open(self._reader))
             except sqlite3.Error as error:
                 raise translated(error, self.path) from error
 
@@ -321,9 +347,7 @@ class SqliteStore:
             self._counts["checkpoints_failed"] += 1
 
     def _checkpoint(self) -> None:
-        db, beside = self._writer, self._beside
-        assert db is not None
-        assert beside is not None
+        db, beside = self._open(self._writer), self._open(self._beside)
         try:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -375,7 +399,8 @@ class SqliteStore:
             wanted = ",".join(["(?,?)"] * (len(part) // 2))
             text = (
                 f"WITH wanted (key, after) AS (VALUES {wanted})"
-                f" SELECT {EVENT} FROM wanted CROSS JOIN events ON run=key AND seq>after"
+                f" SELECT {EVENT} FROM wanted CROSS JOIN events INDEXED BY events_of_run"
+                " ON run=key AND seq>after"
             )
             for event in await self._all(stored_of, text, part):
                 found[event.key].append(event)
@@ -450,7 +475,7 @@ class SqliteStore:
     # -- ownership
 
     async def claim(self, node: str, address: str) -> Owner | None:
-        self._reading()
+        self._open(self._reader)
         if not self._lock.take():
             return None
         try:
@@ -502,6 +527,7 @@ async def _whole(future: asyncio.Future[T]) -> T:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         await asyncio.wait([future])
+        future.exception()  # seen: who was cancelled is not told what became of it
         raise
 
 

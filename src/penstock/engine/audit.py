@@ -1,0 +1,42 @@
+"""Do the histories still say what they said? The hash chain of every run against its stored bytes (SPEC 6.3)."""
+
+from __future__ import annotations
+
+from penstock.errors import NotFound
+from penstock.model.chain import link, prefix
+from penstock.ports.store import Query, Row, Store
+
+PAGE = 200
+
+
+async def audit(store: Store, id: str | None = None) -> list[str]:
+    """What does not fit together, run by run and event by event; empty if all is well."""
+    if id is not None:
+        row = await store.find(id)
+        if row is None:
+            raise NotFound(f"no run {id}")
+        return await _run(store, row)
+    problems: list[str] = []
+    after: int | None = None
+    while rows := await store.list(Query(after=after, limit=PAGE)):
+        for row in rows:
+            problems.extend(await _run(store, row))
+        after = rows[-1].key
+    return problems
+
+
+async def _run(store: Store, row: Row) -> list[str]:
+    head = prefix(row.id, row.generation)
+    previous, seq = b"", 0
+    for stored in await store.events(row.key):
+        seq += 1
+        if stored.seq != seq:
+            return [f"run {row.id}: event {seq} is missing"]
+        previous = link(previous, head, seq, stored.payload)
+        if previous != stored.hash:
+            return [f"run {row.id}: event {seq} is not what was written"]
+    if seq != row.revision:
+        return [f"run {row.id}: its row says {row.revision} events, its history has {seq}"]
+    if previous != row.hash:
+        return [f"run {row.id}: the head of its chain is not what its row says"]
+    return []

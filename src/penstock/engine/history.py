@@ -1,0 +1,126 @@
+"""A Run from its snapshot and tail, in bulk; values that left the memory, by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from penstock.core.evolve import evolve
+from penstock.core.flow import Flow
+from penstock.core.owed import references
+from penstock.core.plan import Plan
+from penstock.core.values import decode
+from penstock.errors import StoreCorrupt
+from penstock.model.codec import decode_event, decode_run, value_at
+from penstock.model.run import REF_SHIFT, Ref, Run
+from penstock.ports.store import Row, RunKey, Snapshot, Store, Stored
+
+
+class Entry:
+    """A run in memory, as far as it is on disk (or about to be)."""
+
+    __slots__ = (
+        "armed", "flow", "hash", "row", "snapshot_at", "snapshot_bytes", "tail", "tail_bytes",
+    )  # fmt: skip
+
+    def __init__(self, flow: Flow, row: Row) -> None:
+        self.flow, self.row = flow, row
+        self.hash = row.hash
+        self.armed: float | None = None
+        """When the timers will wake it."""
+        self.tail = self.tail_bytes = self.snapshot_bytes = 0
+        self.snapshot_at = row.created_at
+
+
+class History:
+    """Loads runs; `plans` gives the plan of a version, from memory or from the store."""
+
+    def __init__(self, store: Store, plans: Callable[[str, str], Any]) -> None:
+        self._store = store
+        self._plans = plans
+
+    async def load(self, rows: Iterable[Row]) -> dict[str, Entry | Exception]:
+        """Each run by its id; a history that cannot be read harms only its own run."""
+        by_key = {row.key: row for row in rows}
+        snapshots = await self._store.snapshots_many(list(by_key))
+        tails = await self._store.events_many(
+            {key: snapshots[key].revision if key in snapshots else 0 for key in by_key}
+        )
+        loaded: dict[str, Entry | Exception] = {}
+        for key, row in by_key.items():
+            try:
+                plan: Plan = await self._plans(row.definition, row.version)
+                entry = fold(row, plan, snapshots.get(key), tails.get(key, []))
+            except Exception as error:
+                loaded[row.id] = error
+                continue
+            wanted = references(entry.flow.run)
+            if wanted:
+                await self.bring(entry.flow, row.key, wanted)
+            loaded[row.id] = entry
+        return loaded
+
+    async def bring(self, flow: Flow, key: RunKey, refs: set[int]) -> None:
+        """Load the values behind references and hold them in memory."""
+        seqs = sorted({ref >> REF_SHIFT for ref in refs})
+        payloads: dict[int, bytes] = await self._store.payloads(key, seqs)
+        for ref in refs:
+            payload = payloads.get(ref >> REF_SHIFT)
+            if payload is None:
+                raise StoreCorrupt(f"event {ref >> REF_SHIFT} of run {flow.run.id} is missing")
+            raw = value_at(payload, ref)
+            flow.hold(ref, decode(raw), len(raw))
+
+    async def value(self, key: RunKey, ref: Ref) -> Any:
+        """The value behind a reference, loaded for this once."""
+        refs: set[int] = set()
+        _leaves(ref, refs)
+        seqs = sorted({each >> REF_SHIFT for each in refs})
+        payloads: dict[int, bytes] = {}
+        for start in range(0, len(seqs), 5000):
+            payloads.update(await self._store.payloads(key, seqs[start : start + 5000]))
+        values = {each: decode(value_at(payloads[each >> REF_SHIFT], each)) for each in refs}
+        return _filled(ref, values)
+
+
+def fold(row: Row, plan: Plan, snapshot: Snapshot | None, tail: Sequence[Stored]) -> Entry:
+    """The run as its events say; StoreCorrupt if one is missing."""
+    run = Run(id=row.id) if snapshot is None else decode_run(snapshot.state)
+    flow = Flow(run, plan)
+    size = 0
+    for stored in tail:
+        if stored.seq != run.revision + 1:
+            raise StoreCorrupt(f"run {row.id}: event {run.revision + 1} is missing")
+        evolve(flow, decode_event(stored.payload))
+        size += len(stored.payload)
+    flow.effects = []
+    entry = Entry(flow, row)
+    if tail:
+        entry.hash = tail[-1].hash
+    elif snapshot is not None:
+        entry.hash = snapshot.hash
+    row.revision = run.revision
+    entry.tail, entry.tail_bytes = len(tail), size
+    if snapshot is not None:
+        entry.snapshot_bytes = len(snapshot.state)
+    return entry
+
+
+def _leaves(ref: Ref, found: set[int]) -> None:
+    if isinstance(ref, dict):
+        for each in ref.values():  # type: ignore[reportUnknownVariableType]
+            _leaves(each, found)
+    elif isinstance(ref, list):
+        for each in ref:  # type: ignore[reportUnknownVariableType]
+            _leaves(each, found)
+    elif ref:
+        found.add(ref)
+
+
+def _filled(ref: Ref, values: dict[int, Any]) -> Any:
+    if isinstance(ref, dict):
+        return {k: _filled(v, values) for k, v in ref.items()}  # type: ignore[reportUnknownVariableType]
+    if isinstance(ref, list):
+        return [_filled(v, values) for v in ref]  # type: ignore[reportUnknownVariableType]
+    return values[ref] if ref else None
+

@@ -1,0 +1,139 @@
+"""Ownership, recovery and takeover: who executes this database's runs, and how they go on after a crash (SPEC 4.8).
+
+Every open run goes on from its last event: attempts that may have begun in a dead process are recorded as lost, in bulk,
+and whatever the state owes is begun. Nothing here scans but recovery itself and a slow safety net for lost hints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.core.owed import owed
+from penstock.engine.engine import Engine, Item
+from penstock.engine.history import Entry
+from penstock.errors import Fenced, StoreError
+from penstock.model import commands as c
+from penstock.model.effects import Execute
+from penstock.ports.store import Row
+
+log = logging.getLogger("penstock.engine")
+
+RENEW_SECONDS = 2.0
+STANDBY_SECONDS = 0.5
+CHUNK = 500
+
+
+class Ownership:
+    """Keeps trying to own the database, recovers its runs once it does, and renews until it is closed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._address = ""
+        self.recovered: asyncio.Event = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.counts = {"runs": 0, "lost": 0}
+
+    async def open(self) -> bool:
+        """Try once at once, so that a lone engine owns its database when it is open."""
+        engine = self._engine
+        if engine.hints is not None:
+            self._address = engine.hints.listen(self._heard)
+        owned = await self._claim()
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name="penstock.ownership")
+        return owned
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def release(self) -> None:
+        engine = self._engine
+        if engine.owner is not None:
+            owner, engine.owner = engine.owner, None
+            try:
+                await engine.store.release(owner)
+            except StoreError:
+                log.warning("owner.release_failed")
+        if engine.hints is not None:
+            engine.hints.close()
+
+    def _heard(self, run_id: str) -> None:
+        if self._engine.owner is not None:
+            self._engine.refresh(run_id)
+
+    async def _claim(self) -> bool:
+        engine = self._engine
+        before = await engine.store.owner()
+        owner = await engine.store.claim(engine.node, self._address)
+        if owner is None:
+            return False
+        # The one before has let go properly, and nobody has come and gone meanwhile.
+        clean = before is None or (before.pid == 0 and owner.token == before.token + 1)
+        engine.owner = owner
+        engine.position = await engine.store.head()
+        await self._recover(clean=clean)
+        return True
+
+    async def _recover(self, *, clean: bool) -> None:
+        engine = self._engine
+        after = 0
+        self.counts = {"runs": 0, "lost": 0}
+        while True:
+            rows: list[Row] = await engine.store.open_runs(after=after, limit=CHUNK)
+            if not rows:
+                break
+            after = rows[-1].key
+            for run_id, entry in (await engine.history.load(rows)).items():
+                if isinstance(entry, Exception):
+                    log.error("run.unreadable", extra={"run": run_id, "error": str(entry)})
+                    continue
+                self.counts["runs"] += 1
+                self._take(run_id, entry, clean=clean)
+            while engine.backlog > CHUNK:
+                await asyncio.sleep(0)
+        self.recovered.set()
+        if self.counts["runs"]:
+            log.info("engine.recovered", extra=dict(self.counts))
+
+    def _take(self, run_id: str, entry: Entry, *, clean: bool) -> None:
+        engine = self._engine
+        engine.adopt(entry)
+        now = engine.clock.now()
+        if not clean:
+            for effect in owed(entry.flow.run):
+                if isinstance(effect, Execute):
+                    self.counts["lost"] += 1
+                    engine.post(run_id, Item(c.LoseTask(at=now, key=effect.key, attempt=effect.attempt)))
+        if entry.flow.run.dues and entry.flow.run.dues[0][0] <= now:
+            engine.post(run_id, Item(c.Wake(at=now)))
+        engine.post(run_id, Item(engine.reconcile))
+
+    async def _keep(self) -> None:
+        engine = self._engine
+        while True:
+            owner = engine.owner
+            try:
+                if owner is None:
+                    await engine.clock.sleep(STANDBY_SECONDS)
+                    await self._claim()
+                    continue
+                await engine.clock.sleep(RENEW_SECONDS)
+                if engine.owner is not None:
+                    engine.owner = await engine.store.renew(engine.owner)
+                    engine.newest.clear()  # another process may have registered a newer version
+                    await self._look_around()
+            except Fenced as error:
+                engine.lost_ownership(error)
+            except StoreError as error:
+                log.warning("owner.renew_failed", extra={"error": str(error)})
+
+    async def _look_around(self) -> None:
+        """The safety net: events that others wrote and whose hint was lost."""
+        engine = self._engine
+        head = await engine.store.head()
+        if head > engine.position:
+            before, engine.position = engine.position, head
+            await engine.look(before, head + 1)

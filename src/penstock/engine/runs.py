@@ -1,0 +1,334 @@
+"""Runs in this process: what `ports/runs.py` promises, on an engine of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.core.decide import PRIORITIES
+from penstock.core.flow import Flow
+from penstock.core.owed import reasons
+from penstock.core.plan import Plan
+from penstock.core.values import Need, Variables, decode
+from penstock.engine.audit import audit
+from penstock.engine.engine import Change as Noticed
+from penstock.engine.engine import Engine
+from penstock.engine.history import Entry
+from penstock.engine.recovery import Ownership
+from penstock.engine.registration import register
+from penstock.engine.show import shown
+from penstock.errors import Busy, EvaluationError, NotFound, Rejected, RunFailed
+from penstock.model import commands as c
+from penstock.model.codec import decode_event
+from penstock.model.events import RunStarted
+from penstock.model.payload import encode_payload
+from penstock.model.run import COMPLETED, Run
+from penstock.ports.runs import Change, HistoryItem, Registered, RunView, WhyView
+from penstock.ports.store import Owner, Query, Row
+
+ID_CHARACTERS_MAX = 512
+LOOK_SECONDS = 0.1
+LOOK_SECONDS_MAX = 1.0
+"""How often a process that does not own the database looks for the end of a run that it waits for."""
+
+
+class LocalRuns:
+    """See the module's docstring."""
+
+    def __init__(self, engine: Engine, ownership: Ownership) -> None:
+        self.engine, self.ownership = engine, ownership
+
+    # --- definitions and starts ------------------------------------------------------------------------------
+
+    async def register(self, source: Any, *, name: str = "<definition>", by: str | None = None) -> Registered:
+        return await register(self.engine, source, name=name, by=by)
+
+    async def start(
+        self,
+        definition: str,
+        input: Any,
+        *,
+        id: str | None = None,
+        version: str | None = None,
+        priority: str | None = None,
+        deadline: float | None = None,
+        delay: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        created_by: str | None = None,
+    ) -> str:
+        """On disk on return. The same id with the same definition and input is the same run, started once."""
+        engine = self.engine
+        if priority is not None and priority not in PRIORITIES:
+            raise Rejected("priority-unknown", f"`{priority}` is no priority; take high, normal or low")
+        run_id = _checked_id(id) if id is not None else uuid.uuid4().hex
+        raw = encode_payload(input)
+        number, plan = await self._plan(definition, version)
+        if engine.owner is not None and engine.open_count() >= engine.settings.runs_max:
+            raise Busy(f"{engine.settings.runs_max} runs are open, which is the limit", hint="try again later")
+        command = c.StartRun(
+            at=engine.clock.now(), id=run_id, definition=definition, version=number, input=raw,
+            priority=None if priority is None else PRIORITIES[priority], deadline=deadline, delay=delay,
+            metadata=dict(metadata or {}), attributes=dict(attributes or {}), created_by=created_by,
+        )  # fmt: skip
+        try:
+            await engine.command(run_id, command, plan)
+        except Rejected as error:
+            if error.code != "id-taken":
+                raise
+            await self._same(run_id, definition, raw)
+        return run_id
+
+    async def _plan(self, definition: str, version: str | None) -> tuple[str, Plan]:
+        engine = self.engine
+        if version is None:
+            newest = engine.newest.get(definition)
+            if newest is None or engine.owner is None:
+                row = await engine.store.definition(definition)
+                if row is None:
+                    known = sorted({each.id for each in await engine.store.definitions()})
+                    raise NotFound(
+                        f"no definition `{definition}` is registered",
+                        hint=f"registered: {', '.join(known[:10]) or 'none'}; `engine.register(…)` adds one",
+                    )
+                version = engine.newest[definition] = row.version
+            else:
+                version = newest
+        return version, await engine.plan(definition, version)
+
+    async def _same(self, run_id: str, definition: str, raw: bytes) -> None:
+        row = await self.find(run_id)
+        first = decode_event((await self.engine.store.events(row.key, limit=1))[0].payload)
+        assert isinstance(first, RunStarted)
+        if first.definition != definition or decode(bytes(first.input)) != decode(raw):
+            raise Rejected(
+                "id-taken",
+                f"run {run_id} exists already, with another definition or input",
+                hint="choose another id, or start it with the same input to attach to it",
+            )
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def find(self, id: str) -> Row:
+        row = await self.engine.store.find(id)
+        if row is None:
+            raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
+        return row
+
+    async def show(self, id: str) -> RunView:
+        row = await self.find(id)
+        events = [decode_event(each.payload) for each in await self.engine.store.events(row.key)]
+        plan = await self.engine.plan(row.definition, row.version)
+        return shown(row, plan, events)
+
+    async def why(self, id: str) -> list[WhyView]:
+        def ask(flow: Flow) -> list[WhyView]:
+            found = [WhyView(r.kind, r.key, r.message, r.due) for r in reasons(flow.run)]
+            for view in found:
+                if view.kind == "attempt":
+                    view.message += self._worker_of(flow.run, view.key)
+            return found
+
+        found = await self.engine.read(id, ask)
+        if found and self.engine.owner is None:
+            owner = await self.engine.store.owner()
+            if owner is None or owner.pid == 0:
+                found.append(WhyView("owner", "", "no engine owns the database now; start one to go on"))
+        return found
+
+    def _worker_of(self, run: Run, key: str) -> str:
+        for activity, tickets in self.engine.unserved.items():
+            if any(ticket[0] == run.id and ticket[1] == key for ticket in tickets):
+                return f"; it waits for a worker that serves `{activity}`"
+        return ""
+
+    async def history(self, id: str) -> list[HistoryItem]:
+        row = await self.find(id)
+        return [
+            HistoryItem(each.seq, each.position, decode_event(each.payload), each.hash.hex())
+            for each in await self.engine.store.events(row.key)
+        ]
+
+    async def result(self, id: str) -> Any:
+        """The output of a completed run; RunFailed for one that ended otherwise. Waits for the end."""
+        engine = self.engine
+        if engine.in_memory(id):
+            return await self._outcome(await engine.closing(id))
+        pause = LOOK_SECONDS
+        while True:
+            waiting = engine.closing(id)
+            row = await self.find(id)
+            if not row.open:
+                waiting.cancel()
+                entry = (await engine.history.load([row]))[id]
+                if isinstance(entry, Exception):
+                    raise entry
+                return await self._outcome(entry)
+            if engine.owner is not None:
+                return await self._outcome(await waiting)
+            try:
+                return await self._outcome(await asyncio.wait_for(waiting, pause))
+            except TimeoutError:
+                pause = min(LOOK_SECONDS_MAX, pause * 1.3)
+
+    async def _outcome(self, entry: Entry) -> Any:
+        run = entry.flow.run
+        if run.status != COMPLETED:
+            raise RunFailed(run.id, run.status, run.failure)
+        if run.result is not None:
+            return decode(run.result)
+        return await self.engine.history.value(entry.row.key, run.result_ref)
+
+    async def watch(self, id: str) -> AsyncIterator[Change]:
+        """What has happened so far, then what happens, in order, until the run is closed."""
+        engine = self.engine
+        queue = engine.watch(id)
+        seq = 0
+        try:
+            row = await self.find(id)
+            while True:
+                stored = await engine.store.events(row.key, after=seq)
+                for each in stored:
+                    seq = each.seq
+                    event = decode_event(each.payload)
+                    yield Change(id, each.seq, event.type, row.status, event)
+                row = await self.find(id)
+                if not row.open and row.revision <= seq:
+                    return
+                if row.revision > seq:
+                    continue
+                noticed: Noticed | None
+                try:
+                    noticed = await asyncio.wait_for(queue.get(), None if engine.owner is not None else LOOK_SECONDS)
+                except TimeoutError:
+                    continue
+                while noticed is not None and noticed.seq == seq + 1:
+                    seq = noticed.seq
+                    yield Change(id, seq, noticed.type, noticed.status, noticed.event)
+                    noticed = queue.get_nowait() if not queue.empty() else None
+        finally:
+            engine.unwatch(id, queue)
+
+    async def list(self, query: Query) -> list[Row]:
+        return await self.engine.store.list(query)
+
+    async def query(self, id: str, name: str) -> Any:
+        """A named expression of the definition over the run as it is."""
+
+        def ask(flow: Flow) -> tuple[bool, Any]:
+            formula = flow.plan.queries.get(name)
+            if formula is None:
+                known = ", ".join(flow.plan.queries) or "none"
+                return False, Rejected("query-unknown", f"`{flow.run.definition}` has no query `{name}`; it has: {known}")
+            if flow.run.closed:
+                return False, Rejected("run-closed", f"run {id} has ended {flow.run.status}")
+            try:
+                flow.at = self.engine.clock.now()
+                return True, formula(Variables(flow, ""))
+            except EvaluationError as error:
+                return False, error
+            except Need as need:
+                return False, need
+
+        for _ in range(10):
+            good, value = await self.engine.read(id, ask)
+            if good:
+                return value
+            if isinstance(value, Need):
+                await self.engine.bring(id, value.refs)
+                continue
+            raise value
+        raise EvaluationError(f"query `{name}` needs more values than can be loaded")
+
+    # --- commands --------------------------------------------------------------------------------------------
+
+    async def signal(
+        self, id: str, name: str, payload: Any = None, *, by: str | None = None, message_id: str = ""
+    ) -> None:
+        raw = encode_payload(payload)
+        await self.engine.command(
+            id, c.SendSignal(at=self.engine.clock.now(), name=name, payload=raw, by=by, id=message_id)
+        )
+
+    async def update(self, id: str, name: str, payload: Any = None, *, by: str | None = None) -> Any:
+        """A message that is answered: by the reply of the task that takes it."""
+        engine = self.engine
+        update_id = uuid.uuid4().hex
+        raw = encode_payload(payload)
+        answer = engine.answering(update_id)
+        closed = engine.closing(id)
+        try:
+            await engine.command(
+                id, c.SendSignal(at=engine.clock.now(), name=name, payload=raw, by=by, id=update_id, update=True)
+            )
+            await asyncio.wait([answer, closed], return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return decode(answer.result())
+            raise Rejected("update-unanswered", f"run {id} has ended without taking update `{name}`")
+        finally:
+            answer.cancel()
+            closed.cancel()
+
+    async def pause(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        await self.engine.command(id, c.PauseRun(at=self.engine.clock.now(), by=by, reason=reason))
+
+    async def resume(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        await self.engine.command(id, c.ResumeRun(at=self.engine.clock.now(), by=by, reason=reason))
+
+    async def cancel(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        await self.engine.command(id, c.CancelRun(at=self.engine.clock.now(), by=by, reason=reason))
+
+    async def terminate(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        await self.engine.command(id, c.TerminateRun(at=self.engine.clock.now(), by=by, reason=reason))
+
+    async def form(
+        self, id: str, key: str, act: str, *, by: str | None = None, data: Any = None, to: str | None = None
+    ) -> None:
+        at = self.engine.clock.now()
+        command: c.Command
+        if act == "submit":
+            command = c.SubmitForm(at=at, key=key, output=encode_payload(data), by=by)
+        elif by is None:
+            raise Rejected("who-missing", f"to {act} a form, say who does: by=…")
+        elif act == "claim":
+            command = c.ClaimForm(at=at, key=key, by=by)
+        elif act == "release":
+            command = c.ReleaseForm(at=at, key=key, by=by)
+        elif act == "delegate" and to:
+            command = c.DelegateForm(at=at, key=key, by=by, to=to)
+        else:
+            raise Rejected("form-act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)")
+        await self.engine.command(id, command)
+
+    # --- the rest --------------------------------------------------------------------------------------------
+
+    def on(self, types: Sequence[str] | None, listener: Callable[[Change], Any]) -> None:
+        self.engine.listen(
+            None if types is None else frozenset(types),
+            lambda noticed: listener(
+                Change(noticed.run_id, noticed.seq, noticed.type, noticed.status, noticed.event)
+            ),
+        )
+
+    async def owner(self) -> Owner | None:
+        return await self.engine.store.owner()
+
+    async def audit(self, id: str | None = None) -> list[str]:
+        return await audit(self.engine.store, id)
+
+    def stats(self) -> dict[str, int]:
+        return self.engine.stats()
+
+    async def close(self) -> None:
+        await self.ownership.close()
+        await self.engine.close()
+        await self.ownership.release()
+        await self.engine.store.close()
+
+
+def _checked_id(id: str) -> str:
+    if not id or len(id) > ID_CHARACTERS_MAX or not id.isprintable():
+        raise Rejected("id-invalid", f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {id!r:.80}")
+    return id

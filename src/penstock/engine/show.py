@@ -1,0 +1,109 @@
+"""A run and its tasks as they are shown (SPEC 4.1), from its history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.core.evolve import evolve
+from penstock.core.flow import Flow
+from penstock.core.plan import Plan
+from penstock.core.values import decode
+from penstock.model import events as e
+from penstock.model.failure import Failure
+from penstock.model.run import OPEN_TASK, PENDING, Run, TaskState
+from penstock.ports.runs import RunView, TaskView
+from penstock.ports.store import Row
+
+TASKS_SHOWN_MAX = 10_000
+
+
+def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
+    """Folds the history once, noting each task as it was left."""
+    flow = Flow(Run(id=row.id), plan)
+    tasks: dict[str, TaskView] = {}
+    path: list[str] = []
+    for event in events:
+        key = getattr(event, "key", None)
+        if isinstance(key, str) and isinstance(
+            event, e.TaskCompleted | e.TaskFailed | e.TimerFired | e.FormSubmitted | e.ChildClosed
+        ):
+            path.append(key)
+        before = list(flow.run.scopes) if not event_closes(event) else []
+        if event_closes(event):
+            _note(flow, tasks)
+        evolve(flow, event)
+        if len(before) and any(scope not in flow.run.scopes for scope in before):
+            _note_event(event, tasks)
+    _note(flow, tasks)
+    run = flow.run
+    first = events[0] if events else None
+    failure = run.failure
+    return RunView(
+        id=row.id, generation=row.generation, definition=row.definition, version=row.version, status=run.status,
+        revision=run.revision, created_at=run.created_at, last_updated=run.updated_at, paused=run.paused,
+        cancel_requested=run.cancel_requested,
+        data={name: decode(bytes(write.value)) for name, write in run.data.items()},
+        current_tasks=[key for key, task in tasks.items() if task.status in OPEN_TASK],
+        execution_path=path, error_stack=_stack(failure), created_by=run.created_by, started_at=run.started_at,
+        ended_at=run.ended_at, metadata=run.metadata, attributes=run.attributes, parent=run.parent,
+        input=decode(bytes(first.input)) if isinstance(first, e.RunStarted) else None,
+        output=None if run.result is None else decode(run.result),
+        tasks=list(tasks.values())[:TASKS_SHOWN_MAX],
+    )  # fmt: skip
+
+
+def event_closes(event: e.Event) -> bool:
+    return isinstance(event, e.RunCompleted | e.RunFailed | e.RunCancelled | e.RunTimedOut | e.RunTerminated)
+
+
+def _note_event(event: e.Event, tasks: dict[str, TaskView]) -> None:
+    """The task's scope left the state with this event: the event itself says how it ended."""
+    match event:
+        case e.TaskCompleted() | e.FormSubmitted():
+            tasks[event.key] = TaskView(
+                key=event.key, status="COMPLETED", output=decode(bytes(event.output)), ended_at=event.at,
+                attempts=getattr(event, "attempt", 0),
+            )  # fmt: skip
+        case e.TaskFailed():
+            tasks[event.key] = TaskView(
+                key=event.key, status="FAILED", error=event.failure, attempts=event.attempt, ended_at=event.at
+            )
+        case _:
+            pass
+
+
+def _note(flow: Flow, tasks: dict[str, TaskView]) -> None:
+    for path, scope in flow.run.scopes.items():
+        plan = flow.plan.scopes[scope.plan]
+        for id, state in scope.tasks.items():
+            node = plan.nodes[id]
+            key = flow.key(path, id)
+            for inner, left in (state.last or {}).items():
+                tasks[f"{key}[…]/{inner}"] = _view(f"{key}[…]/{inner}", left, "", None)
+            if state.status == PENDING or node.type == "natural":
+                continue
+            tasks[key] = _view(key, state, node.type, node.priority, node.task.name)
+
+
+def _view(key: str, state: TaskState, type: str, priority: Any, name: str = "") -> TaskView:
+    output: Any = None
+    if state.output is not None:
+        output = decode(state.output)
+    elif state.ref:
+        output = f"<by reference: {msgspec.json.encode(state.ref)[:60].decode()}>"
+    return TaskView(
+        key=key, status=state.status, type=type, name=name, output=output, error=state.failure,
+        attempts=state.attempt, priority=priority, scheduled_at=state.scheduled_at or None,
+        started_at=state.started_at, ended_at=state.ended_at, due=state.due or state.deadline,
+    )  # fmt: skip
+
+
+def _stack(failure: Failure | None) -> list[Failure]:
+    found: list[Failure] = []
+    while failure is not None:
+        found.append(failure)
+        failure = failure.cause
+    return found

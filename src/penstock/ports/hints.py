@@ -1,0 +1,16 @@
+"""Hints: a word to the owner that a run has changed; a lost one costs a moment, never a wake-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Hints(Protocol):
+    def listen(self, heard: Callable[[str], None]) -> str:
+        """Call back with the id of each run hinted at; returns the address to be told at."""
+        ...
+
+    def tell(self, address: str, run_id: str) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,158 @@
+"""Runs: start, command and read runs, near or far. `engine/runs.py` is near; a server's client will be far."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from penstock.model.events import Event
+from penstock.model.failure import Failure
+from penstock.ports.store import Owner, Query, Row
+
+
+class TaskView(Struct, omit_defaults=True):
+    """A task as it is shown (SPEC 4.1)."""
+
+    key: str
+    status: str
+    type: str = ""
+    name: str = ""
+    output: Any = None
+    error: Failure | None = None
+    attempts: int = 0
+    priority: str | None = None
+    scheduled_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    due: float | None = None
+    worker: str | None = None
+
+
+class RunView(Struct, omit_defaults=True):
+    """A run as it is shown (SPEC 4.1)."""
+
+    id: str
+    generation: int
+    definition: str
+    version: str
+    status: str
+    revision: int
+    created_at: float
+    last_updated: float
+    paused: bool = False
+    cancel_requested: bool = False
+    data: dict[str, Any] = {}
+    current_tasks: list[str] = []
+    execution_path: list[str] = []
+    error_stack: list[Failure] = []
+    created_by: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    metadata: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    parent: str | None = None
+    input: Any = None
+    output: Any = None
+    tasks: list[TaskView] = []
+
+    @property
+    def shown_status(self) -> str:
+        """PAUSED is a flag beside the status, and shown in its place."""
+        return "PAUSED" if self.paused else self.status
+
+
+class WhyView(Struct):
+    """One thing that an open run waits for (SPEC 4.8)."""
+
+    kind: str
+    key: str
+    message: str
+    due: float | None = None
+
+
+class HistoryItem(Struct):
+    seq: int
+    position: int
+    event: Event
+    hash: str
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    @property
+    def at(self) -> float:
+        return self.event.at
+
+
+class Change(Struct):
+    """Something that happened to a run, after it is on disk."""
+
+    run_id: str
+    seq: int
+    type: str
+    status: str
+    event: Event
+
+
+class Registered(Struct):
+    """A definition that is kept, with what was found about it."""
+
+    id: str
+    version: str
+    new: bool
+    findings: list[Any] = []
+
+
+class Runs(Protocol):
+    async def register(
+        self, source: Any, *, name: str = "<definition>", by: str | None = None
+    ) -> Registered: ...
+
+    async def start(
+        self, definition: str, input: Any, *, id: str | None, version: str | None, priority: str | None,
+        deadline: float | None, delay: float | None, metadata: Mapping[str, Any], attributes: Mapping[str, Any],
+        created_by: str | None,
+    ) -> str: ...  # fmt: skip
+
+    async def find(self, id: str) -> Row: ...
+
+    async def show(self, id: str) -> RunView: ...
+
+    async def why(self, id: str) -> list[WhyView]: ...
+
+    async def history(self, id: str) -> list[HistoryItem]: ...
+
+    async def result(self, id: str) -> Any: ...
+
+    def watch(self, id: str) -> AsyncIterator[Change]: ...
+
+    async def list(self, query: Query) -> list[Row]: ...
+
+    async def signal(self, id: str, name: str, payload: Any, *, by: str | None, message_id: str) -> None: ...
+
+    async def update(self, id: str, name: str, payload: Any, *, by: str | None) -> Any: ...
+
+    async def query(self, id: str, name: str) -> Any: ...
+
+    async def pause(self, id: str, *, by: str | None, reason: str) -> None: ...
+
+    async def resume(self, id: str, *, by: str | None, reason: str) -> None: ...
+
+    async def cancel(self, id: str, *, by: str | None, reason: str) -> None: ...
+
+    async def terminate(self, id: str, *, by: str | None, reason: str) -> None: ...
+
+    async def form(self, id: str, key: str, act: str, *, by: str | None, data: Any, to: str | None) -> None: ...
+
+    def on(self, types: Sequence[str] | None, listener: Callable[[Change], Any]) -> None: ...
+
+    async def owner(self) -> Owner | None: ...
+
+    async def audit(self, id: str | None) -> list[str]: ...
+
+    def stats(self) -> dict[str, int]: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,168 @@
+"""Engine and Run as applications see them: start, signal, query and await runs (SPEC 15).
+
+Only translates: what it asks for is done behind `ports/runs.py`, here or elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from penstock.errors import Rejected
+from penstock.ports.runs import Change, HistoryItem, Registered, Runs, RunView, WhyView
+from penstock.ports.store import Owner, Query, Row
+
+
+class Run:
+    """A handle to one run; cheap, and valid in any process."""
+
+    __slots__ = ("_runs", "id")
+
+    def __init__(self, runs: Runs, id: str) -> None:
+        self._runs, self.id = runs, id
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    async def result(self) -> Any:
+        """Wait for the end: the run's output, or RunFailed with its status and failure."""
+        return await self._runs.result(self.id)
+
+    async def signal(
+        self, name: str, payload: Any = None, *, by: str | None = None, message_id: str = ""
+    ) -> None:
+        """Send a message into the run; on disk on return. With a `message_id` a repeat is harmless."""
+        await self._runs.signal(self.id, name, payload, by=by, message_id=message_id)
+
+    async def update(self, name: str, payload: Any = None, *, by: str | None = None) -> Any:
+        """Send a message that is answered, and wait for the answer."""
+        return await self._runs.update(self.id, name, payload, by=by)
+
+    async def query(self, name: str) -> Any:
+        """Ask one of the definition's `queries` of the run as it is."""
+        return await self._runs.query(self.id, name)
+
+    async def pause(self, *, by: str | None = None, reason: str = "") -> None:
+        await self._runs.pause(self.id, by=by, reason=reason)
+
+    async def resume(self, *, by: str | None = None, reason: str = "") -> None:
+        await self._runs.resume(self.id, by=by, reason=reason)
+
+    async def cancel(self, *, by: str | None = None, reason: str = "") -> None:
+        """Ask the run to stop: waits end, activities are told, what was done is undone."""
+        await self._runs.cancel(self.id, by=by, reason=reason)
+
+    async def terminate(self, *, by: str | None = None, reason: str = "") -> None:
+        """End the run at once; nothing is undone."""
+        await self._runs.terminate(self.id, by=by, reason=reason)
+
+    async def submit(self, key: str, data: Any, *, by: str | None = None) -> None:
+        """Fill in the form that task `key` waits for."""
+        await self._runs.form(self.id, key, "submit", by=by, data=data, to=None)
+
+    async def claim(self, key: str, *, by: str) -> None:
+        await self._runs.form(self.id, key, "claim", by=by, data=None, to=None)
+
+    async def release(self, key: str, *, by: str) -> None:
+        await self._runs.form(self.id, key, "release", by=by, data=None, to=None)
+
+    async def delegate(self, key: str, *, by: str, to: str) -> None:
+        await self._runs.form(self.id, key, "delegate", by=by, data=None, to=to)
+
+    async def show(self) -> RunView:
+        """The run and its tasks as they are."""
+        return await self._runs.show(self.id)
+
+    async def status(self) -> str:
+        row = await self._runs.find(self.id)
+        return "PAUSED" if row.paused else row.status
+
+    async def why(self) -> list[WhyView]:
+        """What the run waits for; empty once it is closed."""
+        return await self._runs.why(self.id)
+
+    async def history(self) -> list[HistoryItem]:
+        return await self._runs.history(self.id)
+
+    def watch(self) -> AsyncIterator[Change]:
+        """All that has happened and happens, in order, until the run is closed."""
+        return self._runs.watch(self.id)
+
+
+class Engine:
+    """What `penstock.open` gives."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    async def register(
+        self, source: Any, *, name: str = "<definition>", by: str | None = None
+    ) -> Registered:
+        """A definition by path, text or dict: checked, versioned, kept. The same content again is a no-op."""
+        return await self._runs.register(source, name=name, by=by)
+
+    async def start(
+        self,
+        definition: str,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        version: str | None = None,
+        priority: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        delay: float | timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        created_by: str | None = None,
+    ) -> Run:
+        """Start a run; on disk on return. With an id, starting it twice with the same input starts it once."""
+        run_id = await self._runs.start(
+            _id_of(definition), input, id=id, version=version, priority=priority, deadline=_moment(deadline),
+            delay=delay.total_seconds() if isinstance(delay, timedelta) else delay, metadata=metadata or {},
+            attributes=attributes or {}, created_by=created_by,
+        )  # fmt: skip
+        return Run(self._runs, run_id)
+
+    async def get(self, id: str) -> Run:
+        """A handle to any run; NotFound if there is none."""
+        await self._runs.find(id)
+        return Run(self._runs, id)
+
+    async def list(self, **wanted: Any) -> list[Row]:
+        """Runs by status, definition, attributes, time: the fields of `Query`."""
+        return await self._runs.list(Query(**wanted))
+
+    def on(self, types: Sequence[str] | str | None, listener: Callable[[Change], Any]) -> None:
+        """Call `listener(change)` after an event of these types (None: any) is on disk; it never harms a run."""
+        self._runs.on([types] if isinstance(types, str) else types, listener)
+
+    async def owner(self) -> Owner | None:
+        """Who executes this database's runs."""
+        return await self._runs.owner()
+
+    async def audit(self, id: str | None = None) -> list[str]:
+        """Check the hash chains; what does not fit, or nothing."""
+        return await self._runs.audit(id)
+
+    def stats(self) -> dict[str, int]:
+        return self._runs.stats()
+
+    async def close(self) -> None:
+        await self._runs.close()
+
+
+def _id_of(definition: Any) -> str:
+    if isinstance(definition, str):
+        return definition
+    raise Rejected("definition-unknown", f"{definition!r} is not the id of a definition")
+
+
+def _moment(deadline: datetime | timedelta | None) -> float | None:
+    if deadline is None:
+        return None
+    if isinstance(deadline, timedelta):
+        return (datetime.now().astimezone() + deadline).timestamp()
+    if deadline.tzinfo is None:
+        raise Rejected("time-zone-missing", "a deadline needs a time zone")
+    return deadline.timestamp()

@@ -1,0 +1,92 @@
+"""Puts adapters and plugins in place; the only importer of adapters."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.engine.engine import Settings
+    from penstock.ports.clock import Clock
+    from penstock.ports.hints import Hints
+    from penstock.ports.store import Store
+    from penstock.sdk.client import Engine
+
+
+def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]:
+    """The store that a URL names, and how its processes tell each other."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        from penstock.adapters.memory import MemoryStore
+        from penstock.adapters.memory_hints import MemoryHints
+
+        return MemoryStore(rest, clock=clock), MemoryHints()
+    if scheme == "sqlite":
+        from penstock.adapters.sqlite.hints import DatagramHints
+        from penstock.adapters.sqlite.store import SqliteStore
+
+        place, _, options = rest.partition("?")
+        path = place[3:] if place.startswith("///") else place.lstrip("/")
+        if not path:
+            raise Rejected("store-url", f"`{url}` names no file", hint="write sqlite:///file.db")
+        return SqliteStore(path, threaded="thread=1" in options.split("&"), clock=clock), DatagramHints()
+    if scheme in ("postgresql", "postgres"):
+        raise Rejected("store-url", "PostgreSQL comes with the next release", hint="use sqlite:///file.db")
+    raise Rejected(
+        "store-url", f"`{url}` is no store that we know", hint="write sqlite:///file.db or memory:"
+    )
+
+
+@asynccontextmanager
+async def open(
+    url: str,
+    *,
+    activities: Iterable[Any] = (),
+    workflows: Iterable[Any] = (),
+    secrets: Mapping[str, str] | Callable[[str], str] | None = None,
+    settings: Settings | None = None,
+    execute: bool = True,
+    clock: Clock | None = None,
+    threads: int | None = None,
+    processes: int | None = None,
+    node: str | None = None,
+) -> AsyncIterator[Engine]:
+    """An engine in this process: `async with penstock.open("sqlite:///shop.db", activities=[…]) as engine`.
+
+    With `execute=False` it never owns the database: it gives commands and reads, whoever executes the runs.
+    """
+    from penstock.adapters.clock import SystemClock
+    from penstock.engine.engine import Engine as Core
+    from penstock.engine.recovery import Ownership
+    from penstock.engine.runs import LocalRuns
+    from penstock.sdk.client import Engine
+    from penstock.sdk.worker import LocalActivities
+    from penstock.sdk.workflow import Registry
+
+    if list(workflows):
+        raise Rejected("not-yet", "workflow functions come with a later release", hint="register a definition")
+    clock = clock or SystemClock()
+    store, hints = store_of(url, clock.now)
+    limits: dict[str, Any] = {}
+    if threads is not None:
+        limits["threads"] = threads
+    worker = LocalActivities(Registry(activities), clock, processes=processes, secrets=secrets, **limits)
+    name = node or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    core = Core(store, worker, clock, hints=hints, node=name, settings=settings)
+    ownership = Ownership(core)
+    runs = LocalRuns(core, ownership)
+    await core.open()
+    try:
+        if execute:
+            await ownership.open()
+        yield Engine(runs)
+    finally:
+        await runs.close()
