@@ -17,6 +17,7 @@ from penstock.dsl.duration import PATTERN as DURATION
 Schema = dict[str, Any]
 
 ID = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+LATER_DURATION = DURATION + r"|\$\{"
 URI = "https://penstock.dev/schema/definition-1.json"
 
 
@@ -251,6 +252,13 @@ def _defs() -> Schema:
         name: _ref("duration")
         for name in ("run", "task", "scheduleToStart", "startToClose", "heartbeat")
     }
+    timeout: Schema = {
+        **_object({name: part for name, part in timeouts.items() if name != "run"}),
+        "title": "a duration, or an object of them",
+        "type": ["number", "string", "object"],
+        "minimum": 0,
+        "pattern": DURATION,
+    }
     way_fields: Schema = {
         "from": _ID,
         "condition": _ref("condition"),
@@ -274,7 +282,7 @@ def _defs() -> Schema:
             "title": "a duration, or text with `${EXPRESSION}`",
             "type": ["number", "string"],
             "minimum": 0,
-            "pattern": DURATION[:-1] + r"$|\$\{",
+            "pattern": LATER_DURATION,
         },
         "moment": {
             "title": "a time such as `2030-01-31T12:00:00Z`, or text with `${EXPRESSION}`",
@@ -347,13 +355,8 @@ def _defs() -> Schema:
             "minimum": 1,
         },
         "timeouts": _object(timeouts, title="an object of durations"),
-        "timeout": {
-            **_object({name: part for name, part in timeouts.items() if name != "run"}),
-            "title": "a duration, or an object of them",
-            "type": ["number", "string", "object"],
-            "minimum": 0,
-            "pattern": DURATION,
-        },
+        "timeout": timeout,
+        "signalTimeout": {**timeout, "pattern": LATER_DURATION},
         "join": {
             **_object(
                 {
@@ -475,6 +478,8 @@ def _task(name: str, kind: Kind) -> Schema:
     config = {**_object(kind.config), "title": f"the config of a task of type {name}"}
     fields: Schema = {**TASK, **SHORTHAND, **own, **extra, "config": config}
     fields["type"] = {"title": "a type of task", "const": name}
+    if name == "signal":
+        fields["timeout"] = _ref("signalTimeout")
     schema = _object(fields, title=f"a task of type {name}")
     checks = [_needs(name, alternatives) for alternatives in kind.needs]
     checks += [_not_both(_in_config(field), field) for field in own]

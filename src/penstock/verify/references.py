@@ -123,11 +123,12 @@ class _Reader:
     def schema(self, schema: Any, path: Path) -> None:
         if schema is None:
             return
-        foreign = next((ref for ref in _references(schema) if not ref.startswith("#")), None)
-        if foreign is not None:
-            message = f"the schema refers to `{foreign}`, outside of itself"
-            self.notes.add("invalid-schema", path, message, "put what it needs into its `$defs`")
-            return
+        for at, reference in _texts(schema, path):
+            # A schema must not make the engine look elsewhere.
+            if at[-1] in ("$ref", "$dynamicRef") and not reference.startswith("#"):
+                message = f"the schema refers to `{reference}`, outside of itself"
+                self.notes.add("invalid-schema", at, message, "put what it needs into its `$defs`")
+                return
         try:
             compile_schema(schema)
         except ExpressionError as error:
@@ -338,10 +339,3 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
             stack.extend(((*at, key), inner) for key, inner in cast("dict[str, Any]", part).items())
         elif isinstance(part, list):
             stack.extend(((*at, i), inner) for i, inner in enumerate(cast("list[Any]", part)))
-
-
-def _references(schema: Any) -> Iterator[str]:
-    """Every `$ref` and `$dynamicRef`: a schema must not make the engine look elsewhere."""
-    for path, text in _texts(schema, ()):
-        if path[-1:] in (("$ref",), ("$dynamicRef",)):
-            yield text
