@@ -11,13 +11,14 @@ import contextlib
 import importlib
 import re
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from penstock.errors import Fail, PenstockError
 from penstock.model.payload import PAYLOAD_BYTES_MAX
+from penstock.sdk.arguments import BadArguments
 from penstock.sdk.attempt import CURRENT
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ REDIRECTS_MAX = 5
 ERROR_BODY_BYTES_MAX = 4096
 RETRIED = frozenset({408, 425, 429})
 _METHOD = re.compile(r"[A-Z]{1,20}")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 
 class HttpFailed(PenstockError):
@@ -53,16 +55,16 @@ class Http:
         body: Any = None,
         timeout: float | None = None,  # noqa: ASYNC109  (the activity's parameter, in documents too)
     ) -> dict[str, Any]:
-        method = _checked(method, url)
+        method, seconds = _checked(method, url, timeout)
+        sent = _headers(headers)
         client = self._client or await self._made()
         import httpx
 
-        seconds = TIMEOUT_SECONDS if timeout is None else timeout
         shown = _shown(url)
         details = {"method": method, "url": shown}
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(client, method, url, _headers(headers), body)
+                return await self._exchange(client, method, url, sent, body)
         except TimeoutError as error:
             message = f"{method} {shown} was not answered within {seconds:g} s"
             raise HttpFailed(message, code="http-timeout", details=details) from error
@@ -70,7 +72,7 @@ class Http:
             message = f"{method} {shown} was redirected more than {REDIRECTS_MAX} times"
             raise Fail(message, code="http-redirects", details=details) from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise Fail(f"{method} {shown}: {error}", code="http-url", details=details) from error
+            raise BadArguments(f"'url', or where it redirects to: {error}", "url") from error
         except httpx.HTTPError as error:
             message = f"{method} {shown}: {str(error) or type(error).__name__}"
             raise HttpFailed(message, code="http-unreachable", details=details) from error
@@ -125,12 +127,16 @@ def _client() -> httpx.AsyncClient:
     )
 
 
-def _checked(method: Any, url: Any) -> str:
+def _checked(method: Any, url: Any, seconds: Any) -> tuple[str, float]:
     if not isinstance(method, str) or not _METHOD.fullmatch(method.upper()):
-        raise Fail(f"`method` must be a word like GET, not {method!r}", code="http-method")
+        raise BadArguments(f"'method' must be a word like GET, not {method!r}", "method")
     if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
-        raise Fail(f"`url` must begin with http:// or https://, not {url!r}", code="http-url")
-    return method.upper()
+        raise BadArguments(f"'url' must begin with http:// or https://, not {url!r}", "url")
+    if seconds is None:
+        return method.upper(), TIMEOUT_SECONDS
+    if type(seconds) not in (int, float) or not seconds > 0:
+        raise BadArguments(f"'timeout' must be more than 0 seconds, not {seconds!r}", "timeout")
+    return method.upper(), float(seconds)
 
 
 def _shown(url: str) -> str:
@@ -141,8 +147,19 @@ def _shown(url: str) -> str:
     return "an address that cannot be read"
 
 
-def _headers(given: dict[str, Any] | None) -> dict[str, str]:
-    headers = {str(name).lower(): str(value) for name, value in (given or {}).items()}
+def _headers(given: Any) -> dict[str, str]:
+    if given is not None and not isinstance(given, dict):
+        raise BadArguments(f"'headers' must be an object, not {given!r}", "headers")
+    headers = {
+        str(name).lower(): str(value)
+        for name, value in cast("dict[str, Any]", given or {}).items()
+        if value is not None
+    }
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not value.isprintable():
+            raise BadArguments(
+                f"the header {name!r} has characters that no header may have", "headers"
+            )
     attempt = CURRENT.get()
     if attempt is not None:
         headers.setdefault("idempotency-key", attempt.idempotency_key)
