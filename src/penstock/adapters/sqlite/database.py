@@ -61,6 +61,7 @@ def configure(db: sqlite3.Connection, path: str, *, reading: bool = False) -> No
         db.execute("PRAGMA synchronous=FULL")
         db.execute(f"PRAGMA journal_size_limit={LOG_BYTES_KEPT}")
         db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+        db.execute("PRAGMA temp_store=MEMORY")
         # Some builds overwrite whatever is deleted with zeros; who erases asks for it explicitly.
         db.execute("PRAGMA secure_delete=OFF")
         if reading:

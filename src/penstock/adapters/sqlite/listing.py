@@ -1,8 +1,8 @@
 """A `Query` as SQL: which index leads, and what the rest filters.
 
 SQLite keeps no statistics of a database that grows by the second, so the choice is made here, by looking
-how many rows each index that fits has (up to a bound). Every index but the one of ids yields keys in order, so
-that a page, newest first, is read without sorting; bounds by time narrow the keys whichever index leads.
+how many rows each index that fits has (up to a bound). Most yield keys in order, so that a page, newest first, is
+read without sorting; bounds by time narrow the keys whichever index leads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Condition(Struct, frozen=True):
     """What to read from if this one leads; None if no index answers it."""
     leading: str | None = None
     """How it reads then, if not as `text`."""
-    ordered: bool = True
+    few: bool = False
+    """It may only lead to few rows: its keys come unordered, and a walk through all is better than sorting many."""
 
 
 def page(db: sqlite3.Connection, query: Query) -> tuple[str, list[Any]]:
@@ -65,9 +66,9 @@ def _plan(db: sqlite3.Connection, query: Query) -> tuple[str, str, list[Any]]:
 
 
 def _lead(db: sqlite3.Connection, conditions: list[Condition]) -> Condition | None:
-    """The one with the fewest rows; of those with many the first, if it yields keys in order."""
+    """The one with the fewest rows; of those with many the first."""
     leads = [c for c in conditions if c.source is not None]
-    if len(leads) == 1 and leads[0].ordered:
+    if len(leads) == 1 and not leads[0].few:
         return leads[0]
     best, fewest = None, ROWS_COUNTED_MAX + 1
     for lead in leads:
@@ -76,7 +77,7 @@ def _lead(db: sqlite3.Connection, conditions: list[Condition]) -> Condition | No
             f" WHERE {lead.leading or lead.text} LIMIT {ROWS_COUNTED_MAX})",
             lead.values,
         ).fetchone()[0]
-        if rows < fewest and (lead.ordered or rows < ROWS_COUNTED_MAX):
+        if rows < fewest and (not lead.few or rows < ROWS_COUNTED_MAX):
             best, fewest = lead, rows
     return best
 
@@ -94,16 +95,15 @@ def _conditions(query: Query) -> list[Condition]:
             )
         )
     if query.parent is not None:
-        # In the words of the index, or SQLite does not see that it fits.
-        text = "substr(r.parent, 1, instr(r.parent, char(10)) - 1) = ? AND r.parent IS NOT NULL"
-        source = "runs r INDEXED BY runs_by_parent"
-        conditions.append(Condition(text, (query.parent,), source=source))
+        text = "r.parent > ? AND r.parent < ? AND r.parent IS NOT NULL"
+        bounds = (query.parent + "\n", query.parent + "\v")
+        conditions.append(Condition(text, bounds, source="runs r INDEXED BY runs_by_parent"))
     if query.id_prefix:
         text, values = "r.id >= ?", (query.id_prefix,)
         if (end := after_prefix(query.id_prefix)) is not None:
             text, values = f"{text} AND r.id < ?", (query.id_prefix, end)
         source = "runs r INDEXED BY runs_by_id"
-        conditions.append(Condition(text, values, source=source, ordered=False))
+        conditions.append(Condition(text, values, source=source, few=True))
     match query.status:
         case None:
             pass

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from random import random
 from typing import Any, TypeVar
 
 from msgspec.structs import astuple
@@ -219,7 +220,8 @@ class SqliteStore:
                         f"{self.path} stayed locked for {self._busy_seconds_max:g} s; nothing was written",
                         hint="which other program has a transaction open on it?",
                     ) from error
-            await asyncio.sleep(min(pause, left))
+            # Not in step with others that wait for the same.
+            await asyncio.sleep(min(pause * (0.5 + random()), left))
             pause = min(pause * 1.6, PAUSE_SECONDS_MAX)
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -357,7 +359,9 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
         self._counts["checkpoints"] += 1
-        self._counts["syncs"] += 2
+        self._counts["syncs"] += (
+            3  # the log, the database, and the header of the log that starts anew
+        )
 
     async def save_snapshots(self, snapshots: Sequence[tuple[RunKey, Snapshot]]) -> None:
         if not snapshots:
