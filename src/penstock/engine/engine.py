@@ -1014,6 +1014,17 @@ class Engine:
         entry = self._cache.get(run_id)
         return entry is not None and entry.row.open and self.owner is not None
 
+    def quiet(self) -> bool:
+        """Nothing is to be committed or carried out at this moment; attempts may be under way."""
+        return not self._ready and not self._mail and not self._errands
+
+    def working(self) -> bool:
+        """An attempt is under way that does not just wait in the event loop."""
+        return any(
+            (served := self.activities.get(job.activity)) is not None and served.kind != "loop"
+            for job in self._jobs.values()
+        )
+
     @property
     def backlog(self) -> int:
         return len(self._ready)

@@ -34,13 +34,14 @@ class Ownership:
         self._task: asyncio.Task[None] | None = None
         self.counts = {"runs": 0, "lost": 0}
 
-    async def open(self) -> bool:
-        """Try once at once, so that a lone engine owns its database when it is open."""
+    async def open(self, *, keep: bool = True) -> bool:
+        """Try once at once, so that a lone engine owns its database when it is open; `keep` goes on trying."""
         engine = self._engine
         if engine.hints is not None:
             self._address = engine.hints.listen(self._heard)
         owned = await self._claim()
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="penstock.ownership")
+        if keep:
+            self._task = asyncio.get_running_loop().create_task(self._keep(), name="penstock.ownership")
         return owned
 
     async def close(self) -> None:
