@@ -46,7 +46,6 @@ EXCUSED = {
     "cel.@mapInsert": "version 0.1.3 ships transformMap without the function it expands to",
     "<iter_range>": "it reads the wrong slot in sortBy after another macro",
     "vector::reserve": "it does not survive lists.range(-1); the list is empty",
-    "OUT_OF_RANGE: integer overflow": "its durations end at 292 years; CEL's, and ours, at 10,000",
     "<start> or <end> is greater": "it refuses substring(start, end) where the end is the size",
     "Exceeded max recursion depth": "it nests 32 deep; we nest 250",
 }

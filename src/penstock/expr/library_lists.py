@@ -129,7 +129,7 @@ def optional_of(frame: Frame, value: Any) -> Optional:
     return Optional(value)
 
 
-@function("optional.none() -> optional(dyn)")
+@function("optional.none() -> optional(free)")
 def optional_none(frame: Frame) -> Optional:
     return NONE
 

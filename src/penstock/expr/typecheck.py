@@ -38,6 +38,7 @@ from penstock.expr.types import (
     BOOL,
     BY_NAME,
     DYN,
+    FREE,
     INT,
     STRING,
     TYPE,
@@ -48,6 +49,7 @@ from penstock.expr.types import (
     map_of,
     matches,
     optional_of,
+    settled,
     substitute,
 )
 from penstock.expr.values import TYPE_VALUES, kind_of
@@ -85,7 +87,7 @@ class Checked:
 def check(text: str, tree: Node, env: Environment | None) -> Checked:
     """Types of all nodes, or `ExpressionError`."""
     checker = _Checker(text, env)
-    checker.checked.result = checker.visit(tree, {})
+    checker.checked.result = settled(checker.visit(tree, {}))
     return checker.checked
 
 
@@ -166,7 +168,7 @@ class _Checker:
         return found
 
     def _need_bool(self, node: Node, found: Type, where: str) -> None:
-        if found.name not in ("bool", "dyn"):
+        if found.name != "bool" and not found.dynamic:
             self._mismatch(f"`{where}` needs a bool here, not {found}", node.position)
 
     def _ident(self, node: Ident, scope: _Scope) -> Type:
@@ -232,7 +234,7 @@ class _Checker:
                     found = inner.params[1]
                     if not comparable(inner.params[0], key) or key.name == "null":
                         self._mismatch(f"{inner} has no {key} keys", node.key.position)
-            case "dyn":
+            case "dyn" | "free":
                 found = DYN
             case _:
                 found = self._mismatch(f"{inner} cannot be indexed", node.position)
@@ -312,14 +314,14 @@ class _Checker:
             if item.optional:
                 one = self._inner(one, item.value)
             found = one if found is None else join(found, one)
-        return list_of(found or DYN)
+        return list_of(found or FREE)
 
     def _map(self, node: MapLiteral, scope: _Scope) -> Type:
         key_type: Type | None = None
         value_type: Type | None = None
         for entry in node.entries:
             key = self.visit(entry.key, scope)
-            if key.name not in ("string", "int", "uint", "bool", "dyn"):
+            if key.name not in ("string", "int", "uint", "bool") and not key.dynamic:
                 self._mismatch(
                     f"a map key is a string, an int, a uint or a bool, not {key}",
                     entry.key.position,
@@ -329,7 +331,7 @@ class _Checker:
                 value = self._inner(value, entry.value)
             key_type = key if key_type is None else join(key_type, key)
             value_type = value if value_type is None else join(value_type, value)
-        return map_of(key_type or DYN, value_type or DYN)
+        return map_of(key_type or FREE, value_type or FREE)
 
     def _inner(self, found: Type, node: Node) -> Type:
         if found.name == "optional":
@@ -343,7 +345,7 @@ class _Checker:
         if node.operator == "!":
             self._need_bool(node.operand, found, "!")
             return BOOL
-        if found.name in ("int", "double", "dyn"):
+        if found.name in ("int", "double") or found.dynamic:
             return found
         return self._mismatch(f"no such overload: -({found})", node.position)
 
@@ -389,7 +391,7 @@ class _Checker:
                 key, value = INT, source.params[0]
             case "map":
                 key, value = source.params
-            case "dyn":
+            case "dyn" | "free":
                 pass
             case _:
                 self._mismatch(f"{node.kind}() needs a list or a map, not {source}", node.position)
@@ -412,7 +414,7 @@ class _Checker:
             case "transformMap":
                 return map_of(key, body)
             case "transformMapEntry":
-                if body.name not in ("map", "dyn"):
+                if body.name != "map" and not body.dynamic:
                     self._mismatch(
                         "transformMapEntry() needs a map as its last", node.body.position
                     )
@@ -421,13 +423,13 @@ class _Checker:
                 return list_of(body)
 
     def _optional_map(self, node: Comprehension, source: Type, scope: _Scope) -> Type:
-        if source.name not in ("optional", "dyn"):
+        if source.name != "optional" and not source.dynamic:
             self._mismatch(f"{node.kind}() needs an optional, not {source}", node.position)
         element = source.params[0] if source.name == "optional" else DYN
         body = self.visit(node.body, {**scope, node.variable: element})
         if node.kind == "optMap":
             return optional_of(body)
-        if body.name not in ("optional", "dyn"):
+        if body.name != "optional" and not body.dynamic:
             self._mismatch(f"optFlatMap() needs an optional, not {body}", node.body.position)
         return body if body.name == "optional" else optional_of(DYN)
 

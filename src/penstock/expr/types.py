@@ -26,14 +26,16 @@ class Type:
     def __str__(self) -> str:
         if self.fields is not None:
             return "object"
-        if not self.params or self.name == "dyn":
+        if self.dynamic:
+            return "dyn"
+        if not self.params:
             return self.name
         return f"{self.name}({', '.join(map(str, self.params))})"
 
     @property
     def dynamic(self) -> bool:
         """Nothing is known of it."""
-        return self.name == "dyn"
+        return self.name == "dyn" or self.name == "free"
 
     @property
     def numeric(self) -> bool:
@@ -46,6 +48,8 @@ class Type:
 
 
 DYN = Type("dyn")
+# The element of `[]`, of `optional.none()`: nothing is known, and anything else said of it wins.
+FREE = Type("free")
 NULL = Type("null")
 BOOL = Type("bool")
 INT = Type("int")
@@ -60,7 +64,7 @@ TYPE = Type("type", (DYN,))
 
 BY_NAME = {
     t.name: t
-    for t in (DYN, NULL, BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION, TYPE)
+    for t in (DYN, FREE, NULL, BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION, TYPE)
 }
 
 
@@ -94,8 +98,10 @@ def object_of(
 
 def join(a: Type, b: Type) -> Type:
     """The one type that holds values of both; DYN where there is none better."""
-    if a == b:
+    if a == b or b.name == "free":
         return a
+    if a.name == "free":
+        return b
     if a.name == b.name and a.fields is None and b.fields is None and not a.dynamic:
         return Type(a.name, tuple(join(x, y) for x, y in zip(a.params, b.params, strict=True)))
     return DYN
@@ -115,19 +121,14 @@ def comparable(a: Type, b: Type) -> bool:
 def matches(param: Type, arg: Type, bound: dict[str, Type]) -> bool:
     """An argument fits a parameter; type variables (`A`, `B`) are bound on the way."""
     if param.name.isupper():
-        known = bound.get(param.name)
-        if known is None or known.dynamic:
-            bound[param.name] = arg
-            return True
-        if arg.dynamic:
-            return True
+        known = bound.get(param.name, FREE)
         if not comparable(known, arg):
             return False
         bound[param.name] = join(known, arg)
         return True
     if arg.dynamic:
         for inner in param.params:
-            matches(inner, DYN, bound)
+            matches(inner, FREE, bound)
         return True
     if param.dynamic:
         return True
@@ -143,3 +144,12 @@ def substitute(result: Type, bound: Mapping[str, Type]) -> Type:
     if not result.params:
         return result
     return Type(result.name, tuple(substitute(param, bound) for param in result.params))
+
+
+def settled(found: Type) -> Type:
+    """The type with all that stayed free as DYN: what is told to others."""
+    if found.name == "free":
+        return DYN
+    if not found.params or found.fields is not None:
+        return found
+    return Type(found.name, tuple(settled(param) for param in found.params))

@@ -15,7 +15,8 @@ from penstock.errors import EvaluationError
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 UINT_MAX = 2**64 - 1
-DURATION_NANOS_MAX = 315_576_000_000 * 10**9
+# Durations are 64 bits of nanoseconds, some 292 years either way.
+DURATION_NANOS_MIN, DURATION_NANOS_MAX = INT_MIN, INT_MAX
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -142,7 +143,6 @@ TYPE_VALUES: dict[str, TypeValue] = {
     for name in ("bool", "int", "uint", "double", "string", "bytes", "list", "map", "type")
 } | {
     "null_type": TypeValue("null_type"),
-    "dyn": TypeValue("dyn"),
     "optional_type": TypeValue("optional_type"),
     "google.protobuf.Timestamp": TypeValue("google.protobuf.Timestamp"),
     "google.protobuf.Duration": TypeValue("google.protobuf.Duration"),
@@ -272,9 +272,9 @@ def duration_nanos(value: timedelta) -> int:
 
 
 def duration_of(nanos: int) -> timedelta:
-    """The duration of so many nanoseconds; beyond ten thousand years is refused."""
-    if not -DURATION_NANOS_MAX <= nanos <= DURATION_NANOS_MAX:
-        raise Fault("duration out of range: ten thousand years either way")
+    """The duration of so many nanoseconds; beyond 64 bits is refused."""
+    if not DURATION_NANOS_MIN <= nanos <= DURATION_NANOS_MAX:
+        raise Fault("duration out of range: 292 years either way")
     micros, rest = divmod(nanos, 1000)
     if not rest:
         return timedelta(microseconds=micros)

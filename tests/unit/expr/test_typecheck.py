@@ -80,6 +80,16 @@ ENV = Environment(
         ("input.tags == []", BOOL),
         ("input.extra == {}", BOOL),
         ("dyn(1) + dyn('a')", DYN),
+        ("[]", list_of(DYN)),
+        ("{}", map_of(DYN, DYN)),
+        ("[[], [[]], [[[]]]]", list_of(list_of(list_of(list_of(DYN))))),
+        ("[[[]], []]", list_of(list_of(list_of(DYN)))),
+        ("[] + input.tags + []", list_of(STRING)),
+        ("[dyn(1)] + [1]", list_of(DYN)),
+        ("[].map(x, x)[0].foo", DYN),
+        ("[optional.none(), optional.of(1)]", list_of(Type("optional", (INT,)))),
+        ("[optional.of(1), optional.of(dyn(1))]", list_of(Type("optional", (DYN,)))),
+        ("optional.none().orValue(5)", INT),
     ],
 )
 def test_the_type_of_the_result_is_known(text: str, type_: Type) -> None:
