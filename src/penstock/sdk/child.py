@@ -114,6 +114,9 @@ class Child:
         try:
             try:
                 self._running = call.number
+                if self._unwanted == call.number:  # told before this thread had taken it
+                    self._unwanted = None
+                    raise asyncio.CancelledError
                 outcome = self._perform(call)
             finally:
                 self._running = None

@@ -219,6 +219,7 @@ class Slot(asyncio.Protocol, Generic[W]):
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()  # it may have left its group
 
     def end(self) -> None:
         """No more work: an idle child goes by itself once its socket is closed, a busy one is killed."""
@@ -243,14 +244,26 @@ class Slot(asyncio.Protocol, Generic[W]):
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
         buffer += data
-        while len(buffer) >= HEADER.size:
-            size, kind = HEADER.unpack_from(buffer)
-            end = HEADER.size + size
+        start, beat = 0, None
+        while len(buffer) - start >= HEADER.size:
+            size, kind = HEADER.unpack_from(buffer, start)
+            end = start + HEADER.size + size
             if len(buffer) < end:
-                return
-            body = bytes(buffer[HEADER.size : end])
-            del buffer[:end]
+                break
+            body = bytes(buffer[start + HEADER.size : end])
+            start = end
+            if kind == BEAT:
+                beat = body  # of many that came together the last says it all
+                continue
+            self._beaten(beat)
+            beat = None
             self._heard(kind, body)
+        del buffer[:start]
+        self._beaten(beat)
+
+    def _beaten(self, beat: bytes | None) -> None:
+        if beat is not None and self.work is not None:
+            self._owner.beat(self.work, decode_payload(beat))
 
     def _heard(self, kind: int, body: bytes) -> None:
         work = self.work
@@ -259,8 +272,6 @@ class Slot(asyncio.Protocol, Generic[W]):
         if kind == BEGUN:
             self._loaded.add(work.entry.name)
             self._enter()
-        elif kind == BEAT:
-            self._owner.beat(work, decode_payload(body))
         elif kind == DONE:
             self._end(Done(body))
         elif kind == BROKEN:

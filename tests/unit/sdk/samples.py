@@ -81,6 +81,13 @@ def spin(note: str, grandchild: bool = False) -> None:
 
 
 @activity(cpu=True)
+def leaves(note: str) -> None:
+    os.setpgid(0, os.getpgid(os.getppid()))
+    Path(note).write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+@activity(cpu=True)
 def tidy(note: str) -> str:
     """Compute for ever; write down how it ended."""
     Path(note).touch()

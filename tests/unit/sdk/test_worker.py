@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
 import logging
 import sys
 import threading
@@ -186,6 +187,25 @@ async def test_a_result_that_cannot_be_kept_is_final(
     assert f"`{name}`" in outcome.failure.message
 
 
+async def test_a_result_that_cannot_even_be_read_is_final(desk: MakeDesk) -> None:
+    @dataclasses.dataclass
+    class Trap:
+        @property
+        def value(self) -> int:
+            raise ZeroDivisionError("trap")
+
+        value_: int = 0
+
+    Trap.__dataclass_fields__["value_"].name = "value"
+
+    async def trapped() -> Any:
+        return [Trap(), float("nan")]
+
+    outcome = await desk(trapped).failure("trapped")
+    assert (outcome.failure.code, outcome.final) == ("payload-invalid", True)
+    assert "trap" in outcome.failure.message
+
+
 async def test_an_awaitable_from_a_plain_function_is_explained(desk: MakeDesk) -> None:
     def forgot() -> Any:
         return in_loop("x")
@@ -222,6 +242,13 @@ async def test_a_plain_function_runs_beside_the_loop_and_a_coroutine_in_it(desk:
     both = desk(loop_ident, thread_ident)
     assert await both.value("loop_ident") == threading.get_ident()
     assert await both.value("thread_ident") != threading.get_ident()
+
+
+async def test_what_is_built_in_is_served_and_not_listed(either: Desk) -> None:
+    assert sorted(either.worker.names()) == ["in_loop", "in_thread"]
+    http = either.worker.get("http")
+    assert http is not None
+    assert http.kind == "loop"
 
 
 # What the activity sees.
@@ -296,7 +323,7 @@ async def test_progress_that_is_no_json_is_the_callers_error(desk: MakeDesk) -> 
 async def test_secrets_are_resolved_for_the_call_and_stay_out_of_failures(desk: MakeDesk) -> None:
     async def login(user: str, password: str) -> Any:
         if user == "eve":
-            raise Coded(f"wrong password {password}", {"tried": [password]})
+            raise Coded(f"wrong password {password}", {"tried": [password, 3]})
         return password[::-1]
 
     made = desk(login, secrets={"PASSWORD": "s3cret"})
@@ -305,7 +332,7 @@ async def test_secrets_are_resolved_for_the_call_and_stay_out_of_failures(desk: 
     assert await made.value("login", {"user": "ada"}, secrets=secrets) == "terc3s"
     failure = (await made.failure("login", {"user": "eve"}, secrets=secrets)).failure
     assert failure.message == "wrong password ***"
-    assert failure.details == {"tried": ["***"]}
+    assert failure.details == {"tried": ["***", 3]}
 
     missing = await made.failure("login", {"user": "ada"}, secrets=(("password", "NONE"),))
     assert (missing.failure.code, missing.final) == ("secret-missing", True)

@@ -64,6 +64,20 @@ def test_what_the_decorator_said_is_what_is_served() -> None:
     assert (third.name, third.kind, third.cpu) == ("heavy", "process", True)
 
 
+def test_the_engine_is_told_which_names_can_be_given() -> None:
+    def any_name(a: int, /, b: int, *, c: int, **more: Any) -> None: ...
+
+    told = [(each.parameters, each.open_ended) for each in served(charge, any_name, print)]
+
+    assert told == [
+        (("card", "cents"), False),
+        (("b", "c"), True),
+        (("sep", "end", "file", "flush"), False),
+    ]
+    assert served(max)[0].open_ended
+    assert "pay" in Registry([charge])
+
+
 def test_functions_without_decorator_methods_and_objects_are_served_too() -> None:
     def simple() -> None: ...
 
