@@ -13,6 +13,7 @@ from penstock.core.plan import Plan, ScopePlan
 from penstock.dsl.finding import Finding, did_you_mean
 from penstock.dsl.load import Loaded, load, load_document, load_file, refused
 from penstock.engine.engine import Engine
+from penstock.errors import NotFound
 from penstock.model.codec import encode_definition
 from penstock.ports.runs import Registered
 from penstock.ports.store import DefinitionRow
@@ -23,12 +24,13 @@ def read(source: Any, *, name: str = "<definition>") -> Loaded:
     """A path, a text, or a document as data; DefinitionInvalid with all that is wrong."""
     if isinstance(source, Loaded):
         return source
-    if isinstance(source, Path):
-        return load_file(source)
-    if isinstance(source, str):
-        if "\n" not in source and not source.lstrip().startswith("{"):
-            return load_file(source)
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return load(source, source=name)
+    if isinstance(source, str | Path):
+        try:
+            return load_file(source)
+        except OSError as error:
+            raise NotFound(f"cannot read {source}: {error.strerror}", hint="give a file, a text or a dict") from error
     return load_document(source, source=name)
 
 
