@@ -19,6 +19,7 @@ from penstock.core.owed import owed
 from penstock.core.plan import Plan
 from penstock.core.turn import Turn, turn
 from penstock.core.values import Need, decode
+from penstock.engine import points
 from penstock.engine.dispatch import Dispatch, Ticket
 from penstock.engine.history import Entry, History
 from penstock.engine.timers import Timers
@@ -173,9 +174,13 @@ class Engine:
             return
         self._stopping = True
         self.dispatch.open = False
+        if points.reach is not None:
+            points.reach("stop.draining")
         await self.activities.close(drain_seconds=self.settings.drain_seconds)
         while (self._ready or self._mail) and self.broken is None:
             await asyncio.sleep(0)
+        if points.reach is not None:
+            points.reach("stop.drained")
         self.timers.close()
         for errand in list(self._errands):
             errand.cancel()
@@ -270,6 +275,8 @@ class Engine:
                 first = items[0]
                 if first.tries or not isinstance(first.command, c.StartRun):
                     absent.append(run_id)
+        if points.reach is not None:
+            points.reach("commit.taken")
         if absent:
             await self._load(absent)
         appends: list[Append] = []
@@ -284,11 +291,17 @@ class Engine:
             taken.append((run_id, entry, items, outcome, readings))
         results: list[Appended | Exception] = []
         if appends:
+            if points.reach is not None:
+                points.each("decided", taken)
+                points.reach("append.before")
             try:
                 results = await self.store.append(appends)
             except StoreError as error:
                 self._store_failed(taken, error)
                 return
+            if points.reach is not None:
+                points.reach("append.after")
+                points.each("stored", taken)
         place = 0
         for run_id, entry, items, outcome, readings in taken:
             if outcome.events:
@@ -423,6 +436,8 @@ class Engine:
             place += 1
         run = entry.flow.run
         if outcome.events:
+            if points.reach is not None:
+                points.reach("settle.answered")
             if self._watchers or self._listeners:
                 self._announce(run, outcome.events)
             if self.owner is not None:
@@ -433,6 +448,8 @@ class Engine:
             for effect in outcome.effects:
                 if isinstance(effect, f.Answer):
                     self._answer(effect)
+            if points.reach is not None:
+                points.reach("settle.performed")
             if run.closed:
                 self._closed(run_id, entry)
             elif entry.tail >= snapshot_policy.EVENTS_MIN:
@@ -542,7 +559,11 @@ class Engine:
         state = encode_run(run)
         entry.tail = entry.tail_bytes = 0
         entry.snapshot_bytes, entry.snapshot_at = len(state), run.updated_at
+        if points.reach is not None:
+            points.reach("snapshot.before")
         await self.store.save_snapshots([(entry.row.key, Snapshot(run.revision, state, entry.hash))])
+        if points.reach is not None:
+            points.reach("snapshot.after")
 
     # --- effects ---------------------------------------------------------------------------------------------
 
@@ -552,6 +573,8 @@ class Engine:
         entry = self._cache.get(run.id)
         if entry is None or self.owner is None:
             return
+        if points.reach is not None:
+            points.reach("recovery.owed")
         self._perform(run.id, entry, owed(run))
         self._arm(run.id, entry)
         if run.closed:
@@ -621,6 +644,8 @@ class Engine:
         entry.armed = due
 
     def _wake(self, run_id: str) -> None:
+        if points.reach is not None:
+            points.reach("timer.before")
         entry = self._cache.get(run_id)
         if entry is not None:
             entry.armed = None
@@ -686,6 +711,8 @@ class Engine:
 
     def _begin(self, ticket: Ticket) -> bool:
         """Begin an attempt, if the state still wants it."""
+        if points.reach is not None:
+            points.reach("dispatch.before")
         run_id, key, attempt, undo = ticket
         entry = self._cache.get(run_id)
         if entry is None:
@@ -714,6 +741,8 @@ class Engine:
                 return True
         self._jobs[ticket] = job
         self.activities.begin(job, self._report)
+        if points.reach is not None:
+            points.reach("undo.begun" if undo else "dispatch.after")
         self._long.append((job.started_at, ticket))
         if not self._pulsing:
             self._pulsing = True
@@ -744,6 +773,8 @@ class Engine:
         except PenstockError:
             self._free(ticket)
             return
+        if points.reach is not None:
+            points.reach("dispatch.recorded")
         if self._stopping:
             return
         self._jobs[ticket] = job
@@ -850,6 +881,8 @@ class Engine:
 
     def _report(self, job: Job, outcome: Outcome) -> None:
         """An attempt has ended; what it gave goes into the run's inbox."""
+        if points.reach is not None:
+            points.reach("report.before")
         run_id, key, attempt = job.run_id, job.key, job.attempt
         undo = job.idempotency_key.endswith("/undo")
         ticket = (run_id, key, attempt, undo)
@@ -867,6 +900,8 @@ class Engine:
             assert isinstance(outcome, Cut)
             command = c.LoseTask(at=now, key=key, attempt=attempt, progress=None if progress is None else progress[1])
         self.post(run_id, Item(command))
+        if points.reach is not None:
+            points.reach("report.after")
         self._free(ticket)
 
     def _heartbeat(self, job: Job, progress: Any) -> None:
@@ -909,6 +944,8 @@ class Engine:
         if wanted is None:
             return
         child, config, run_facts = wanted
+        if points.reach is not None:
+            points.reach("child.before")
         row = await self.store.find(child)
         if row is None:
             try:
@@ -922,6 +959,8 @@ class Engine:
                     input=encode_attributes(config["input"]), parent=run_id, parent_key=key, **run_facts,
                 )  # fmt: skip
                 await self.command(child, command, plan)
+                if points.reach is not None:
+                    points.reach("child.after")
                 number = definition.version
             except Rejected as error:
                 if error.code != "id-taken":
@@ -964,6 +1003,8 @@ class Engine:
 
     async def _tell_parent(self, entry: Entry) -> None:
         """A closed child hands its result, and what can be undone, to its parent (SPEC 4.5)."""
+        if points.reach is not None:
+            points.reach("child.telling")
         run = entry.flow.run
         assert run.parent is not None
         assert run.parent_key is not None
@@ -979,6 +1020,8 @@ class Engine:
 
     async def _deliver(self, run_id: str, id: str, target: str, name: str, payload: bytes) -> None:
         refused = ""
+        if points.reach is not None:
+            points.reach("deliver.before")
         try:
             await self.command(
                 target, c.SendSignal(at=self.clock.now(), name=name, payload=payload, by=f"run:{run_id}", id=id)
@@ -987,6 +1030,8 @@ class Engine:
             if isinstance(error, StoreError):
                 return  # still owed
             refused = f"{error.code}: {error}"
+        if points.reach is not None:
+            points.reach("deliver.after")
         await self._try(run_id, c.RecordDelivery(at=self.clock.now(), id=id, refused=refused))
 
     async def _try(self, run_id: str, command: c.Command) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from penstock.core.owed import owed
+from penstock.engine import points
 from penstock.engine.engine import Engine, Item
 from penstock.engine.history import Entry
 from penstock.errors import Fenced, StoreError
@@ -58,6 +59,8 @@ class Ownership:
                 await engine.store.release(owner)
             except StoreError:
                 log.warning("owner.release_failed")
+            if points.reach is not None:
+                points.reach("stop.released")
         if engine.hints is not None:
             engine.hints.close()
 
@@ -74,6 +77,8 @@ class Ownership:
         # The one before has let go properly, and nobody has come and gone meanwhile.
         clean = before is None or (before.pid == 0 and owner.token == before.token + 1)
         engine.owner = owner
+        if points.reach is not None:
+            points.reach("recovery.claimed")
         engine.position = await engine.store.head()
         await self._recover(clean=clean)
         return True
@@ -93,8 +98,12 @@ class Ownership:
                     continue
                 self.counts["runs"] += 1
                 self._take(run_id, entry, clean=clean)
+            if points.reach is not None:
+                points.reach("recovery.chunk")
             while engine.backlog > CHUNK:
                 await asyncio.sleep(0)
+        if points.reach is not None:
+            points.reach("recovery.done")
         self.recovered.set()
         if self.counts["runs"]:
             log.info("engine.recovered", extra=dict(self.counts))
@@ -108,6 +117,8 @@ class Ownership:
                 if isinstance(effect, Execute):
                     self.counts["lost"] += 1
                     engine.post(run_id, Item(c.LoseTask(at=now, key=effect.key, attempt=effect.attempt)))
+        if points.reach is not None:
+            points.reach("recovery.lost")
         if entry.flow.run.dues and entry.flow.run.dues[0][0] <= now:
             engine.post(run_id, Item(c.Wake(at=now)))
         engine.post(run_id, Item(engine.reconcile))

@@ -1,0 +1,55 @@
+"""Named points where a process may be killed: `tests/crash` does, and judges what is left.
+
+Off, which is always but there, a point costs one look at a module's attribute. A call site is one line:
+`if points.reach is not None: points.reach("append.before")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.core.turn import Turn
+
+reach: Callable[[str], None] | None = None
+"""Called with the name of each point that is reached, if anybody wants to know."""
+
+POINTS = {
+    "commit.taken": "commands have left the inbox, nothing is decided",
+    "append.before": "decided, not stored",
+    "append.after": "stored; nobody was answered, nothing was begun",
+    "settle.answered": "the callers of one run are answered, its effects are not performed",
+    "settle.performed": "the effects of one run are performed, those of the next are not",
+    "dispatch.before": "an attempt is to begin",
+    "dispatch.recorded": "its TaskStarted is stored, it has not begun",
+    "dispatch.after": "an attempt has begun",
+    "report.before": "an attempt has ended, nobody knows",
+    "report.after": "its result is in the inbox",
+    "snapshot.before": "a snapshot is to be stored",
+    "snapshot.after": "a snapshot is stored",
+    "timer.before": "a timer is due, its run is not yet woken",
+    "undo.begun": "an attempt of a compensation has begun",
+    "child.before": "a child is wanted and not started",
+    "child.after": "a child is started, its parent does not know",
+    "child.telling": "a child has ended, its parent does not know",
+    "deliver.before": "a signal to another run is on its way",
+    "deliver.after": "it has arrived, the sender does not know",
+    "recovery.claimed": "the database is ours, nothing is recovered",
+    "recovery.chunk": "some of the open runs are taken, others are not",
+    "recovery.lost": "one run's lost attempts are known, not stored",
+    "recovery.owed": "what a run is owed is to be performed",
+    "recovery.done": "all open runs are taken",
+    "stop.draining": "the engine is asked to stop",
+    "stop.drained": "what was under way has ended and is stored",
+    "stop.released": "the database has no owner any more",
+}
+"""What is true at each. For each type of event there are two more, around its append: `decided.TYPE`, `stored.TYPE`."""
+
+
+def each(prefix: str, taken: Iterable[tuple[Any, Any, Any, Turn, Any]]) -> None:
+    """The point of every event of a commit."""
+    if reach is not None:
+        for _, _, _, turn, _ in taken:
+            for event in turn.events:
+                reach(f"{prefix}.{event.type}")
