@@ -56,9 +56,9 @@ from penstock.expr.values import (
     Fault,
     Frame,
     Optional,
+    double_of,
     kind_of,
     map_of,
-    overload_fault,
 )
 
 __all__ = ["Environment", "Expression", "Node", "Type", "compile_expression"]
@@ -279,7 +279,7 @@ class Compiler:
         # were written; they are read as doubles here, as they are everywhere else.
         def as_double(frame: Frame) -> Any:
             value = run(frame)
-            return float(value) if value.__class__ is int else value
+            return double_of(value) if value.__class__ is int else value
 
         return as_double
 
@@ -419,10 +419,8 @@ def _alternative(first: Run, second: Run, position: int, *, unwrap: bool) -> Run
     def choose(frame: Frame) -> Any:
         value = first(frame)
         if value.__class__ is not Optional:
-            try:
-                overload_fault("orValue" if unwrap else "or", value)
-            except Fault as fault:
-                raise located(fault, position) from None
+            name = "orValue" if unwrap else "or"
+            raise Fault(f"no such overload: {name}() of {kind_of(value)}", position)
         if value.present:
             return value.value if unwrap else value
         other = second(frame)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.expr.library_times import duration_text, timestamp_text
-from penstock.expr.values import Fault, Frame, kind_of, spend
+from penstock.expr.values import Fault, Frame, double_of, int_text, kind_of, spend
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.))", re.DOTALL)
 _PRECISION_MAX = 100
@@ -32,9 +32,7 @@ def format_text(frame: Frame, template: str, args: Sequence[Any]) -> str:
             raise Fault(f"format(): no such clause `{match[0]}`")
         if used >= len(args):
             raise Fault(f"format(): index {used} out of range of the arguments")
-        precision = int(match[1] or "0") if match[1] is not None else None
-        if precision is not None and (precision > _PRECISION_MAX or match[2] not in "ef"):
-            raise Fault(f"format(): bad precision in `{match[0][:12]}`")
+        precision = _precision(match[1], match[2])
         piece = _CLAUSES[match[2]](frame, args[used], precision)
         spend(frame, len(piece) // 10)
         out.append(piece)
@@ -43,6 +41,14 @@ def format_text(frame: Frame, template: str, args: Sequence[Any]) -> str:
         raise Fault("format(): a `%` at the end says nothing")
     out.append(template[last:])
     return "".join(out)
+
+
+def _precision(digits: str | None, clause: str) -> int | None:
+    if digits is None:
+        return None
+    if clause not in "ef" or len(digits) > 3 or int(digits or "0") > _PRECISION_MAX:
+        raise Fault(f"format(): bad precision `%.{digits[:9]}{clause}`")
+    return int(digits or "0")
 
 
 def _refuse(clause: str, value: Any) -> Fault:
@@ -67,7 +73,7 @@ def _string(frame: Frame, value: Any, precision: int | None) -> str:
         case "bool":
             return "true" if value else "false"
         case "int" | "uint":
-            return str(int(value))
+            return int_text(value)
         case "double":
             return _special(value) or repr(value).removesuffix(".0")
         case "bytes":
@@ -106,7 +112,7 @@ def _map(frame: Frame, value: Mapping[Any, Any]) -> str:
 def _decimal(frame: Frame, value: Any, precision: int | None) -> str:
     match kind_of(value):
         case "int" | "uint":
-            return str(int(value))
+            return int_text(value)
         case "double":
             return _special(value) or repr(value).removesuffix(".0")
         case _:
@@ -125,7 +131,7 @@ def _scientific(frame: Frame, value: Any, precision: int | None) -> str:
 
 def _number(value: Any, clause: str) -> float:
     if kind_of(value) in ("int", "uint", "double"):
-        return float(value)
+        return double_of(value)
     raise _refuse(clause, value)
 
 

@@ -25,7 +25,9 @@ from penstock.expr.values import (
     Uint,
     checked_int,
     checked_uint,
+    double_of,
     equal,
+    int_text,
     kind_of,
     lookup,
     spend,
@@ -214,7 +216,10 @@ def _reason(error: Exception) -> str:
 def matches(frame: Frame, text: str, pattern: str) -> bool:
     # RE2 needs time linear in text times pattern, and so does what is charged.
     spend(frame, (len(text) // 10 + 1) * (len(pattern) // 10 + 1))
-    return _pattern(pattern).search(text) is not None
+    try:
+        return _pattern(pattern).search(text) is not None
+    except UnicodeEncodeError:
+        raise Fault("matches(): the text has a lone surrogate") from None
 
 
 # Conversions.
@@ -294,7 +299,7 @@ def uint_of_string(frame: Frame, text: str) -> Uint:
 
 @function("double(int) -> double", "double(uint) -> double")
 def double_of_int(frame: Frame, value: int) -> float:
-    return float(value)
+    return double_of(value)
 
 
 @function("double(string) -> double")
@@ -321,7 +326,7 @@ def bool_of_string(frame: Frame, text: str) -> bool:
 
 @function("string(int) -> string", "string(uint) -> string")
 def string_of_int(frame: Frame, value: int) -> str:
-    return str(int(value))
+    return int_text(value)
 
 
 @function("string(bool) -> string")

@@ -13,6 +13,7 @@ from penstock.expr.values import (
     Frame,
     Uint,
     checked_int,
+    double_of,
     overload_fault,
     spend,
 )
@@ -122,7 +123,7 @@ def is_finite(frame: Frame, value: float) -> bool:
 
 @function("math.sqrt(int) -> double", "math.sqrt(uint) -> double", "math.sqrt(double) -> double")
 def sqrt(frame: Frame, value: Any) -> float:
-    number = float(value)
+    number = double_of(value)
     return math.nan if number < 0 else math.sqrt(number)
 
 

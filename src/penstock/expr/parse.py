@@ -5,6 +5,7 @@ Macros are recognised here. Names are not resolved (`typecheck.py` does) and not
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -61,7 +62,12 @@ NESTING_MAX = 250
 
 def parse(text: str) -> Node:
     """The tree of an expression, or `ExpressionError` with the position of what is wrong."""
-    if len(text) > TEXT_BYTES_MAX or len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+    try:
+        size = len(text.encode()) if len(text) <= TEXT_BYTES_MAX else len(text)
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise ExpressionError("a lone surrogate is no text", text=text, position=at) from None
+    if size > TEXT_BYTES_MAX:
         raise ExpressionError("an expression is at most 64 KiB of text", text=text[:80])
     try:
         tree = _Parser(text).whole()
@@ -112,6 +118,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_DIGITS_MAX = 100
 _RESERVED = frozenset(
     [
         "as",
@@ -391,8 +398,12 @@ class _Parser:
     def _number(self, token: _Token, negative: bool) -> Any:
         if token.kind == "double":
             value = float(token.text)
+            if value == math.inf:
+                self._fail("this number is too large for a double", token.position)
             return -value if negative else value
         digits = token.text.rstrip("uU")
+        if len(digits) > _DIGITS_MAX:
+            self._fail("this number is too large", token.position)
         whole = int(digits, 16) if digits[:2] in ("0x", "0X") else int(digits)
         if len(digits) != len(token.text):
             if whole > UINT_MAX:
@@ -476,7 +487,7 @@ def _string(text: str, token: _Token) -> str | bytes:
     width = 3 if quoted[:3] in ('"""', "'''") and len(quoted) >= 6 else 1
     body = quoted[width:-width]
     if "r" in prefix or "\\" not in body:
-        return body.encode("utf-8", "surrogatepass") if "b" in prefix else body
+        return body.encode() if "b" in prefix else body
     as_bytes = "b" in prefix
     out = bytearray()
     parts: list[str] = []

@@ -130,3 +130,5 @@ def _shown(part: Expression, value: Any, cost_max: int) -> str:
         raise EvaluationError(f"{fault.message} (in `{part.text[:80]}`)") from None
     except Exhausted:
         raise CostExceeded(f"the result of `{part.text[:80]}` is too large") from None
+    except (RecursionError, UnicodeEncodeError):
+        raise EvaluationError(f"the result of `{part.text[:80]}` cannot be shown") from None

@@ -54,10 +54,13 @@ class Uint(int):
 class FineTimestamp(datetime):
     """A timestamp with nanoseconds below the microsecond, which `datetime` alone cannot hold."""
 
-    nanos: int
+    nanos: int = 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, datetime) and timestamp_nanos(self) == timestamp_nanos(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __hash__(self) -> int:
         return hash(timestamp_nanos(self))
@@ -66,10 +69,13 @@ class FineTimestamp(datetime):
 class FineDuration(timedelta):
     """A duration with nanoseconds below the microsecond, which `timedelta` alone cannot hold."""
 
-    nanos: int
+    nanos: int = 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, timedelta) and duration_nanos(self) == duration_nanos(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __hash__(self) -> int:
         return hash(duration_nanos(self))
@@ -234,6 +240,21 @@ def checked_int(value: int) -> int:
     if INT_MIN <= value <= INT_MAX:
         return value
     raise Fault("integer overflow")
+
+
+def int_text(value: int) -> str:
+    """A whole number in decimal; one too long for 64 bits, as JSON may have it, is a fault."""
+    if INT_MIN <= value <= UINT_MAX:
+        return str(int(value))
+    raise Fault("this number does not fit 64 bits")
+
+
+def double_of(value: float) -> float:
+    """A number as a double; one too large for any double, as JSON may have it, is a fault."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise Fault("this number does not fit 64 bits") from None
 
 
 def checked_uint(value: int) -> Uint:

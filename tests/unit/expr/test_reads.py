@@ -52,7 +52,7 @@ class LazyList(Sequence[Any]):
         return self.size
 
 
-def evaluate(text: str, **variables: Any) -> Any:
+def evaluate(text: str, /, **variables: Any) -> Any:
     return compile_expression(text).evaluate(variables)
 
 
