@@ -329,7 +329,13 @@ class Slot(asyncio.Protocol, Generic[W]):
             self.kill(self._reason)
 
     def _exited(self) -> None:
-        if self.gone.done() or self._process.poll() is None:
+        if self.gone.done():
+            return
+        if self.work is not None and self._process.returncode is None and _ended(self._process.pid):
+            # Before it is waited for, while its number is certainly still its own.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.poll() is None:
             return
         self._forget_pidfd()
         if self._transport is None and self._connected:
@@ -409,6 +415,13 @@ def _setup() -> Setup:
         main_name=name,
         main_path=None if path is None else os.path.abspath(path),
     )
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
 
 
 def _epitaph(status: int) -> tuple[str, dict[str, Any]]:

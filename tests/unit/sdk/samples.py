@@ -62,11 +62,19 @@ def misbehave(how: str) -> Any:
             return object()
         case "fork and exit":
             if os.fork() == 0:
-                time.sleep(2)
+                time.sleep(60)
                 os._exit(0)
             os._exit(5)
         case _:
             return how
+
+
+@activity(cpu=True)
+def orphan(note: str) -> None:
+    """Die and leave a process behind."""
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    Path(note).write_text(str(left.pid))
+    os._exit(1)
 
 
 @activity(cpu=True, timeout=5)

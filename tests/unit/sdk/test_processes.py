@@ -122,6 +122,14 @@ async def test_a_child_that_closes_its_socket_is_as_good_as_dead(children: Desk)
     assert await children.value("misbehave", ["nicely"]) == "nicely"
 
 
+async def test_what_a_dead_child_has_started_ends_with_it(children: Desk, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    await children.failure("orphan", {"note": str(note)})
+    pids = await written(note)
+
+    await until(lambda: not any(map(alive, pids)))
+
+
 async def test_an_idle_child_that_dies_is_replaced(children: Desk) -> None:
     before = await children.value("pid", [None])
     os.kill(before, signal.SIGKILL)
