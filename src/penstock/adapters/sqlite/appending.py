@@ -273,21 +273,13 @@ def _insert(
         db.execute(_values(table, columns, len(part) // width), part)
 
 
-def look(db: sqlite3.Connection, group: Group) -> list[Appended | Exception] | None:
-    """What became of a group whose COMMIT gave no good answer: outcomes if it is there, None if not."""
-    outcomes: list[Appended | Exception] = []
-    for place, append in enumerate(group.appends):
-        row = append.row
-        if place in group.problems:
-            outcomes.append(group.problems[place])
-            continue
-        event = db.execute(
-            "SELECT e.run, e.position, e.hash FROM runs r JOIN events e ON e.run = r.run AND e.seq = ?"
-            " WHERE r.id = ? AND r.generation = ?",
-            (row.revision, row.id, row.generation),
-        ).fetchone()
-        if event is not None and event[2] == group.hashes[place][-1]:
-            outcomes.append(Appended(*event))
-        else:
-            outcomes.append(RevisionConflict(row.id, expected=append.expected))
-    return outcomes if any(isinstance(outcome, Appended) for outcome in outcomes) else None
+def is_there(db: sqlite3.Connection, outcomes: Sequence[Appended | Exception]) -> bool:
+    """Whether the outcomes of `write` came true though COMMIT gave no good answer.
+
+    All or none did. The place in the log tells ours from equal events that somebody else wrote.
+    """
+    done = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
+    text = "SELECT run, position, hash FROM events WHERE position=?"
+    return all(
+        db.execute(text, (o.position,)).fetchone() == (o.key, o.position, o.hash) for o in done
+    )

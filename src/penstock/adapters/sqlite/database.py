@@ -189,13 +189,11 @@ def _version(db: sqlite3.Connection, path: str) -> int:
 def _statements(script: str) -> Iterator[str]:
     """One statement at a time: `executescript` would commit what is open before it begins."""
     statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
+    for part in script.split(";"):
+        statement += part + ";"
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-    if statement.strip():
-        yield statement
 
 
 def facts(db: sqlite3.Connection) -> dict[str, Any]:

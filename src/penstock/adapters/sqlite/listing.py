@@ -37,10 +37,11 @@ class Condition(Struct, frozen=True):
 def page(db: sqlite3.Connection, query: Query) -> tuple[str, list[Any]]:
     """The statement for one page of rows."""
     source, where, values = _plan(db, query)
+    key = "a.run" if source == BY_ATTRIBUTE else "r.run"
     if query.after is not None:
-        where += " AND r.run < ?"
+        where += f" AND {key} < ?"
         values.append(query.after)
-    text = f"SELECT {COLUMNS} FROM {source} WHERE {where} ORDER BY r.run DESC LIMIT ?"
+    text = f"SELECT {COLUMNS} FROM {source} WHERE {where} ORDER BY {key} DESC LIMIT ?"
     return text, [*values, max(query.limit, 0)]
 
 

@@ -23,6 +23,7 @@ from msgspec.structs import astuple
 from penstock.adapters.sqlite import appending, listing
 from penstock.adapters.sqlite.database import (
     CHECKPOINT_SAFE,
+    LOG_BYTES_KEPT,
     SQLITE_OLDEST,
     Locked,
     check,
@@ -63,7 +64,6 @@ from penstock.ports.store import (
 
 WAL_FRAMES_MAX = 4_000
 """About so many pages in the log, and the owner copies them back into the database; bounds how long that takes."""
-WAL_BYTES_HUGE = 8 * WAL_FRAMES_MAX * 4096
 COUNTS = (
     "commits",
     "appends",
@@ -83,9 +83,11 @@ T = TypeVar("T")
 class Unsure(Exception):
     """COMMIT failed: whether it was done has to be looked up."""
 
-    def __init__(self, cause: sqlite3.Error) -> None:
+    def __init__(self, cause: sqlite3.Error, result: Any) -> None:
         super().__init__(str(cause))
         self.cause = cause
+        self.result = result
+        """What the transaction gave, if it was done."""
 
 
 class SqliteStore:
@@ -252,7 +254,7 @@ class SqliteStore:
                 self._roll_back(db)
                 raise meaning from error
             self._roll_back(db)
-            raise Unsure(error) from error
+            raise Unsure(error, result) from error
         self._counts["commits"] += 1
         self._counts["syncs"] += 1
         self._wal_frames += 3 + (db.total_changes - before) / 4
@@ -326,8 +328,9 @@ class SqliteStore:
                 raise StoreError(f"{self.path} refuses what it should take: {error}") from error
         except Unsure as error:
             # The answer was lost, not necessarily the commit: look for our own append first.
-            if (found := await self._read(lambda db: appending.look(db, group))) is not None:
-                return found
+            outcomes: list[Appended | Exception] = error.result
+            if await self._read(lambda db: appending.is_there(db, outcomes)):
+                return outcomes
             raise self._meaning(error.cause) from error.cause
         return await self._append(group, judging=True)
 
@@ -339,7 +342,7 @@ class SqliteStore:
         file keeps its size and is overwritten by the commits that follow, which makes their syncs a third cheaper
         than those of a file that grows (0.13 against 0.21 ms, measured).
         """
-        if self._owned is None or self._wal_frames < WAL_FRAMES_MAX:
+        if self._owned is None or not self._is_long():
             return
         self._wal_frames = 0.0
         try:
@@ -347,6 +350,17 @@ class SqliteStore:
         except StoreError:
             # Nothing is lost: the log grows on, and the next time is soon enough.
             self._counts["checkpoints_failed"] += 1
+
+    def _is_long(self) -> bool:
+        if self._wal_frames < WAL_FRAMES_MAX / 16:
+            return False
+        if self._wal_frames >= WAL_FRAMES_MAX:
+            return True
+        # What others write is not in our estimate; the file, which is cut to this when it starts anew, shows it.
+        try:
+            return os.stat(self.path + "-wal").st_size > LOG_BYTES_KEPT
+        except OSError:
+            return False
 
     def _checkpoint(self) -> None:
         db, beside = self._open(self._writer), self._open(self._beside)
