@@ -183,7 +183,7 @@ ENV = Environment(
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None, derandomize=True)
+@settings(max_examples=800, deadline=None, derandomize=True, database=None)
 @given(st.lists(TOKENS, min_size=1, max_size=14), st.booleans())
 def test_no_row_of_tokens_crashes(tokens: list[str], typed: bool) -> None:
     text = " ".join(tokens)
@@ -191,7 +191,7 @@ def test_no_row_of_tokens_crashes(tokens: list[str], typed: bool) -> None:
         compile_expression(text, ENV if typed else None).evaluate_json(VARIABLES, cost_max=10_000)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500, deadline=None, derandomize=True, database=None)
 @given(st.text(max_size=30))
 def test_no_text_crashes(text: str) -> None:
     for attempt in (compile_expression, compile_template):
@@ -220,14 +220,14 @@ UNARY_TEXTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(JSON, st.sampled_from(UNARY_TEXTS))
 def test_no_json_value_crashes(value: Any, text: str) -> None:
     with contextlib.suppress(EvaluationError):
         compile_expression(text).evaluate_json({"x": value})
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(JSON, JSON)
 def test_equality_is_symmetric_and_its_negation_is_its_opposite(a: Any, b: Any) -> None:
     def ask(text: str) -> Any:
