@@ -18,6 +18,8 @@ from penstock.dsl.schema import KINDS, document_schema
 from penstock.dsl.tree import Places
 
 FINDINGS_MAX = 200
+ROUNDS_MAX = 10
+UNKNOWN_ID = "unknown"
 NOT_YET = {"event": "bus events (SPEC 2.2 `event`) come with the bus"}
 
 
@@ -28,6 +30,8 @@ class Complaint:
     findings: list[Finding] = field(default_factory=list[Finding])
     drop: set[Path] = field(default_factory=set[Path])
     untyped: set[Path] = field(default_factory=set[Path])
+    whole: bool = True
+    """False if there was more to say than anyone would read."""
 
 
 def complain(document: dict[str, Any], places: Places, source: str) -> Complaint:
@@ -40,6 +44,7 @@ def complain(document: dict[str, Any], places: Places, source: str) -> Complaint
     for error in validator.iter_errors(document):
         translator.add(error)
         if len(complaint.findings) >= FINDINGS_MAX:
+            complaint.whole = False
             break
     return complaint
 
@@ -192,24 +197,62 @@ class _Translator:
             self._complaint.findings.append(finding)
 
 
-def without(value: Any, complaint: Complaint, path: Path = ()) -> Any:
-    """A document that can be expanded: without its wrong parts, each task with some type."""
+def repaired(document: dict[str, Any], complaint: Complaint) -> dict[str, Any] | None:
+    """The document without its wrong parts, so that it can be expanded; None if nothing is left of it.
+
+    What is left may be wrong for want of what was taken out, so it is asked again.
+    """
+    drop, untyped = complaint.drop, complaint.untyped
+    for _ in range(ROUNDS_MAX):
+        rest = _without(document, drop, untyped, ())
+        again = complain(rest, Places(), "")
+        if not again.whole or not rest.get("tasks"):
+            return None
+        if again.drop <= drop and again.untyped <= untyped:
+            return _closed({"id": UNKNOWN_ID, **rest}, ())
+        drop, untyped = drop | again.drop, untyped | again.untyped
+    return None
+
+
+def _without(value: Any, drop: set[Path], untyped: set[Path], path: Path) -> Any:
+    """Lists keep a gap (None) where something was taken out, so that the others keep their path."""
+    if path in untyped and not isinstance(value, dict):
+        return {"type": UNKNOWN_TYPE}
     if isinstance(value, dict):
         kept = {
-            key: without(part, complaint, (*path, key))
+            key: _without(part, drop, untyped, (*path, key))
             for key, part in cast("dict[str, Any]", value).items()
-            if (*path, key) not in complaint.drop
+            if (*path, key) not in drop
         }
-        return {**kept, "type": UNKNOWN_TYPE} if path in complaint.untyped else kept
-    if path in complaint.untyped:
-        return {"type": UNKNOWN_TYPE}
+        return {**kept, "type": UNKNOWN_TYPE} if path in untyped else kept
     if isinstance(value, list):
-        # In `links` and `after` the others keep their index, so that they keep their places.
-        keeps_index = path[-1:] in (("links",), ("after",))
         return [
-            None if (*path, index) in complaint.drop else without(part, complaint, (*path, index))
+            None if (*path, index) in drop else _without(part, drop, untyped, (*path, index))
             for index, part in enumerate(cast("list[Any]", value))
-            if keeps_index or (*path, index) not in complaint.drop
+        ]
+    return value
+
+
+def _closed(value: Any, path: Path) -> Any:
+    """Gaps closed where null is no value; links keep theirs, as `expand.py` knows how to skip them."""
+    if isinstance(value, dict):
+        return {
+            key: _closed(part, (*path, key)) for key, part in cast("dict[str, Any]", value).items()
+        }
+    if isinstance(value, list):
+        gaps = path[-1] in (
+            "conditions",
+            "onComplete",
+            "onError",
+            "reads",
+            "writes",
+            "never",
+            "tasks",
+        )
+        return [
+            _closed(part, (*path, index))
+            for index, part in enumerate(cast("list[Any]", value))
+            if not gaps or part is not None
         ]
     return value
 

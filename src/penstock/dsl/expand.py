@@ -1,7 +1,7 @@
 """Shorthand into the full document of SPEC 2.1; what is already full stays as it is.
 
-Forgiving: what has the wrong shape is left alone, `schema.py` has said so. Each rewritten path is noted
-with the path that it was written at, so that findings point at what people wrote.
+What comes in has been held against the schema, and goes on without what was wrong (`complain.py`). Each
+rewritten path is noted with the path that it was written at, so that findings point at what people wrote.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from penstock.dsl.duration import seconds
 from penstock.dsl.finding import Path
 from penstock.dsl.implied import add_ends
 from penstock.dsl.schema import BODY_TYPES, CONFIG_FIELDS, beside
+from penstock.policy.durations import parse as seconds
 
 Document = dict[str, Any]
 
@@ -21,6 +21,7 @@ UNKNOWN_TYPE = "?"
 """The type of a task that has none that can be read; nothing else is said about it."""
 SOURCE_WORDS = ("from", "value", "template", "secret")
 _DURATIONS = {"timer": ("delay",), "signal": ("timeout",), "form": ("due",)}
+_COUNTS = {"map": ("limit", "n", "tolerate"), "loop": ("max",)}
 _EXPRESSIONS = {"loop": ("while", "until"), "map": ("items",), "signal": ("reply",)}
 
 
@@ -42,7 +43,7 @@ class _Expansion:
         for field in ("outputs", "queries"):
             if field in full:
                 full[field] = _expressions(full[field])
-        if isinstance(full.get("data"), dict):
+        if "data" in full:
             full["data"] = self._data(full["data"])
         return full
 
@@ -61,9 +62,9 @@ class _Expansion:
         tasks: Document = {}
         links: list[Document] = []
         for index, link in enumerate(_list(scope.get("links"))):
-            if isinstance(link, dict):
+            if link is not None:  # what was wrong there has left a gap
                 self._moves((*at, "links", len(links)), (*written, "links", index))
-                links.append(self._link(cast("Document", link), (*at, "links", len(links))))
+                links.append(self._link(link, (*at, "links", len(links))))
         for name, task in _dict(scope.get("tasks")).items():
             place = (*at, "tasks", name)
             origin = (*written, "tasks", name)
@@ -83,19 +84,19 @@ class _Expansion:
 
     def _link(self, link: Document, at: Path) -> Document:
         full = dict(link)
-        if "when" in full and "condition" not in full:
+        if "when" in full:
             full["condition"] = full.pop("when")
             self._moves((*at, "condition"), (*at, "when"))
         if "condition" in full:
             full["condition"] = self._condition(full["condition"], (*at, "condition"))
         return full
 
-    def _condition(self, condition: Any, at: Path) -> Any:
-        text = _expression(condition)
-        if not isinstance(text, str):
-            return condition
+    def _condition(self, condition: Any, at: Path) -> Document:
+        if isinstance(condition, dict):
+            full = cast("Document", condition)
+            return {**full, "expression": _expression(full["expression"])}
         self._moves((*at, "expression"), at)
-        return {"expression": text}
+        return {"expression": _expression(condition)}
 
     def _task(self, name: str, task: Document, at: Path, written: Path) -> Document:
         full = {key: value for key, value in task.items() if key not in ("after", "when", "do")}
@@ -163,6 +164,9 @@ class _Expansion:
         for field in _EXPRESSIONS.get(kind, ()):
             if field in config:
                 config[field] = _expression(config[field])
+        for field in _COUNTS.get(kind, ()):
+            if field in config:
+                config[field] = _whole(config[field])
         if kind == "transform" and "set" in config:
             config["set"] = _expressions(config["set"])
         if kind == "cancel" and isinstance(config.get("tasks"), str):
@@ -177,8 +181,6 @@ class _Expansion:
         if isinstance(body, str):
             body = {"do": body}
             self.moved[(*at, "do")] = written
-        if not isinstance(body, dict):
-            return body
         scope = cast("Document", body)
         if "tasks" not in scope or "type" in scope:
             name = _single(scope)
@@ -187,11 +189,9 @@ class _Expansion:
             return self._with_ends({name: task}, [], at)
         return {**scope, **self._scope(scope, at, written)}
 
-    def _inputs(self, inputs: Any, at: Path) -> Any:
-        if not isinstance(inputs, dict):
-            return inputs
+    def _inputs(self, inputs: Document, at: Path) -> Document:
         full: Document = {}
-        for name, given in cast("Document", inputs).items():
+        for name, given in inputs.items():
             if isinstance(given, dict) and any(word in given for word in SOURCE_WORDS):
                 full[name] = given
             elif isinstance(given, str) and "${" in given:
@@ -202,13 +202,13 @@ class _Expansion:
                 self._moves((*at, name, "value"), (*at, name))
         return full
 
-    def _retry(self, retry: Any, at: Path) -> Any:
-        if isinstance(retry, int) and not isinstance(retry, bool):
-            self._moves((*at, "attempts"), at)
-            return {"attempts": retry}
+    def _retry(self, retry: Any, at: Path) -> Document:
         if not isinstance(retry, dict):
-            return retry
+            self._moves((*at, "attempts"), at)
+            return {"attempts": _whole(retry)}
         full = dict(cast("Document", retry))
+        if "attempts" in full:
+            full["attempts"] = _whole(full["attempts"])
         for field in ("first", "maximum"):
             if field in full:
                 full[field] = _duration(full[field])
@@ -233,28 +233,21 @@ class _Expansion:
             conditions.append(task["when"])
         return [self._condition(one, (*place, index)) for index, one in enumerate(conditions)]
 
-    def _actions(self, actions: Any, at: Path) -> Any:
+    def _actions(self, actions: Any, at: Path) -> list[Document]:
         if isinstance(actions, dict):
             self._moves((*at, 0), at)
             actions = [actions]
-        if not isinstance(actions, list):
-            return actions
-        full: list[Any] = []
-        for action in cast("list[Any]", actions):
-            if isinstance(action, dict) and "set" in action:
-                full.append({**action, "set": _expressions(action["set"])})
-            else:
-                full.append(action)
-        return full
+        return [
+            {**action, "set": _expressions(action["set"])} if "set" in action else action
+            for action in cast("list[Document]", actions)
+        ]
 
-    def _compensate(self, compensate: Any, at: Path) -> Any:
+    def _compensate(self, compensate: Any, at: Path) -> Document:
         if isinstance(compensate, str):
             self._moves((*at, "activity"), at)
             return {"activity": compensate}
-        if not isinstance(compensate, dict):
-            return compensate
         full = dict(cast("Document", compensate))
-        if "do" in full and "activity" not in full:
+        if "do" in full:
             full["activity"] = full.pop("do")
             self._moves((*at, "activity"), (*at, "do"))
         if "inputs" in full:
@@ -287,7 +280,7 @@ def _after(name: str, task: Document, origin: Path) -> list[tuple[Document, Path
     for index, one in enumerate(_list(after)):
         if isinstance(one, str):
             links.append(({"from": one, "to": name}, (*origin, "after", index)))
-        elif isinstance(one, dict):
+        elif one is not None:  # what was wrong there has left a gap
             links.append(({**one, "to": name}, (*origin, "after", index)))
     return links
 
@@ -305,9 +298,9 @@ def _single(task: Document) -> str:
 def _join(join: Any) -> Any:
     if isinstance(join, str):
         return {"kind": join}
-    if not isinstance(join, dict):
-        return join
     full = dict(cast("Document", join))
+    if "n" in full:
+        full["n"] = _whole(full["n"])
     if "kind" not in full:
         for kind in ("any", "all", "merge"):
             if full.get(kind) is True:
@@ -326,10 +319,13 @@ def _duration(value: Any) -> Any:
     return value
 
 
-def _durations(values: Any) -> Any:
-    if not isinstance(values, dict):
-        return values
+def _durations(values: Any) -> Document:
     return {key: _duration(value) for key, value in cast("Document", values).items()}
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: a count may be written `3.0`."""
+    return int(value) if isinstance(value, float) else value
 
 
 def _expression(value: Any) -> Any:
@@ -343,9 +339,7 @@ def _expression(value: Any) -> Any:
     return value
 
 
-def _expressions(values: Any) -> Any:
-    if not isinstance(values, dict):
-        return values
+def _expressions(values: Any) -> Document:
     return {key: _expression(value) for key, value in cast("Document", values).items()}
 
 

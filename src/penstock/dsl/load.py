@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from penstock.dsl.complain import complain, shown_value, without
+from penstock.dsl.complain import complain, repaired, shown_value
 from penstock.dsl.expand import expand
 from penstock.dsl.finding import Finding, Path, Place, in_order
 from penstock.dsl.read_json import read_json
@@ -33,7 +33,6 @@ from penstock.errors import DefinitionInvalid
 from penstock.model.definition import Definition
 
 Format = Literal["json", "yaml"]
-UNKNOWN_ID = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +145,12 @@ def _build(
     complaint = complain(document, places, source)
     findings = in_order([*findings, *complaint.findings])
     if complaint.findings:
-        document = without(document, complaint)
-        document.setdefault("id", UNKNOWN_ID)
-        document.setdefault("tasks", {})
+        rest = repaired(document, complaint) if complaint.whole else None
+        if rest is None:
+            return None, findings
+        document = rest
     full, moved = expand(document)
-    try:
-        definition = msgspec.convert(full, Definition)
-    except msgspec.ValidationError as error:
-        if not complaint.findings:
-            place = Place(source, *places.nearest(()), ())
-            findings.append(Finding("wrong-type", "error", str(error), place))
-        return None, findings
+    definition = msgspec.convert(full, Definition)
     warnings = tuple(finding for finding in findings if finding.level == "warning")
     loaded = Loaded(definition, places.led_back(moved), source, warnings, text, full)
     return loaded, findings

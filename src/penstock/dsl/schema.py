@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from penstock.dsl.duration import PATTERN as DURATION
+from penstock.policy.durations import PATTERN as DURATION
 
 Schema = dict[str, Any]
 
@@ -454,7 +454,10 @@ def _defs() -> Schema:
             "else": {
                 "x-needs": ["type", "do"],
                 "required": ["type"],
-                "properties": {"type": {"title": "a type of task", "enum": list(KINDS)}},
+                "properties": {
+                    "type": {"title": "a type of task", "enum": list(KINDS)},
+                    "after": SHORTHAND["after"],
+                },
                 "allOf": [
                     {
                         "if": {

@@ -7,16 +7,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from msgspec import structs
+
 from penstock.core.plan import environment
 from penstock.dsl.expand import UNKNOWN_TYPE
 from penstock.dsl.finding import Path, did_you_mean
-from penstock.dsl.load import Loaded
 from penstock.errors import ExpressionError
 from penstock.expr.compile import Environment, compile_expression
 from penstock.expr.paths import compile_path
 from penstock.expr.schema import compile_schema
 from penstock.expr.template import compile_template
-from penstock.model.definition import Action, Condition, Source, Task
+from penstock.model.definition import Action, Condition, Definition, Source, Task
 from penstock.verify.scopes import Notes, Scope, body_of
 
 ROOTS = frozenset({"input", "tasks", "data", "global", "run", "now"})
@@ -50,10 +51,9 @@ class Sight:
 
 
 def check_references(
-    scope: Scope, notes: Notes, activities: Collection[str] | None, looping: Collection[str]
+    scope: Scope, reader: Reader, activities: Collection[str] | None, looping: Collection[str]
 ) -> None:
-    """`looping` are the tasks inside natural loops: they count their passes."""
-    reader = _Reader(notes, environment(notes.loaded.definition))
+    """`looping` are the tasks that lie on cycles: they count their passes."""
     for name, task in scope.tasks.items():
         if task.type != UNKNOWN_TYPE:
             names = scope.names | PASS if name in looping else scope.names
@@ -65,10 +65,10 @@ def check_references(
             reader.condition(link.condition, (*scope.link_at(index), "condition"), sight)
 
 
-def check_definition(loaded: Loaded, notes: Notes) -> None:
+def check_definition(reader: Reader) -> None:
     """What stands at the top of the document, beside tasks and links."""
-    definition = loaded.definition
-    reader = _Reader(notes, environment(definition))
+    notes = reader.notes
+    definition = notes.loaded.definition
     sight = reader.sight(definition.tasks, frozenset())
     reader.schema(definition.input_schema, ("inputSchema",))
     for field, expressions in (
@@ -91,12 +91,12 @@ def check_definition(loaded: Loaded, notes: Notes) -> None:
         notes.add("not-yet", ("orchestration",), message, hint)
 
 
-class _Reader:
+class Reader:
     """Compiles texts of a definition and notes what does not compile or names nothing."""
 
-    def __init__(self, notes: Notes, environment: Environment) -> None:
+    def __init__(self, notes: Notes) -> None:
         self.notes = notes
-        self._environment = environment
+        self._environment = _environment(notes.loaded.definition)
 
     def sight(self, tasks: Collection[str], names: frozenset[str]) -> Sight:
         return Sight(tasks, ROOTS | names, self._environment)
@@ -121,27 +121,9 @@ class _Reader:
                 self.template(text, at, sight)
 
     def schema(self, schema: Any, path: Path) -> None:
-        if schema is None:
-            return
-        for at, reference in _texts(schema, path):
-            # A schema must not make the engine look elsewhere.
-            if at[-1] in ("$ref", "$dynamicRef") and not reference.startswith("#"):
-                message = f"the schema refers to `{reference}`, outside of itself"
-                self.notes.add("invalid-schema", at, message, "put what it needs into its `$defs`")
-                return
-        try:
-            compile_schema(schema)
-        except ExpressionError as error:
-            cause: Any = error.__cause__
-            inside: Path = tuple(getattr(cause, "instance_path", ()))
-            wrong = getattr(cause, "instance", None)
-            if inside[-1:] == ("type",) and isinstance(wrong, str):
-                message = f"no JSON type is called `{wrong}`"
-                hint = did_you_mean(wrong, JSON_TYPES) or f"there are {', '.join(JSON_TYPES)}"
-            else:
-                message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
-                hint = None
-            self.notes.add("invalid-schema", (*path, *inside), message, hint)
+        fault = _schema_fault(schema, path)
+        if fault is not None:
+            self.notes.add("invalid-schema", *fault)
 
     def _compiled(self, text: str, path: Path, sight: Sight, compile: Any) -> None:
         try:
@@ -176,7 +158,7 @@ class _Task:
         name: str,
         task: Task,
         names: frozenset[str],
-        reader: _Reader,
+        reader: Reader,
         activities: Collection[str] | None,
     ) -> None:
         self._scope = scope
@@ -299,6 +281,37 @@ class _Task:
         except ExpressionError as error:
             hint = error.hint or "a path looks like `$.order.lines[0]`"
             self._notes.add("invalid-path", path, error.message, hint)
+
+
+def _environment(definition: Definition) -> Environment:
+    """The types that expressions see; a schema that is none says nothing about them."""
+    if _schema_fault(definition.input_schema, ()) is not None:
+        definition = structs.replace(definition, input_schema=None)
+    return environment(definition)
+
+
+def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | None:
+    """Place, message and hint, if that is no schema."""
+    if schema is None:
+        return None
+    for at, reference in _texts(schema, path):
+        # Looked at first: a schema must not make the engine fetch anything.
+        if at[-1] in ("$ref", "$dynamicRef") and not reference.startswith("#"):
+            message = f"the schema refers to `{reference}`, outside of itself"
+            return at, message, "put what it needs into its `$defs`"
+    try:
+        compile_schema(schema)
+    except ExpressionError as error:
+        cause: Any = error.__cause__
+        inside: Path = tuple(getattr(cause, "instance_path", ()))
+        wrong = getattr(cause, "instance", None)
+        if inside[-1:] == ("type",) and isinstance(wrong, str):
+            message = f"no JSON type is called `{wrong}`"
+            hint = did_you_mean(wrong, JSON_TYPES) or f"there are {', '.join(JSON_TYPES)}"
+            return (*path, *inside), message, hint
+        message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
+        return (*path, *inside), message, None
+    return None
 
 
 def _unreadable(read: tuple[str, ...], sight: Sight) -> tuple[str, str, str, str | None] | None:

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.dsl.finding import Finding, in_order
 from penstock.dsl.load import Format, Loaded, attempt, attempt_document, attempt_file, refused
 from penstock.verify.graph import check_graph
-from penstock.verify.references import check_definition, check_references
+from penstock.verify.references import Reader, check_definition, check_references
 from penstock.verify.scopes import Notes, scopes_of
 
 _GRAPH_CODES = ("duplicate-id", "invalid-id")
@@ -71,10 +71,11 @@ def check(
 ) -> list[Finding]:
     """Findings about the structure; `partial` if links are missing because they could not be read."""
     notes = Notes(loaded)
+    reader = Reader(notes)
     for scope in scopes_of(loaded):
         looping = check_graph(scope, notes, partial=partial)
-        check_references(scope, notes, activities, looping)
-    check_definition(loaded, notes)
+        check_references(scope, reader, activities, looping)
+    check_definition(reader)
     return in_order(notes.findings)
 
 

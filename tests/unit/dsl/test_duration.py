@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from penstock.dsl.duration import PATTERN, seconds
+from penstock.policy.durations import PATTERN, parse
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from penstock.dsl.duration import PATTERN, seconds
     ],
 )
 def test_a_duration_is_so_many_seconds(text: str, expected: float) -> None:
-    assert seconds(text) == expected
+    assert parse(text) == expected
     assert re.search(PATTERN, text)
 
 
@@ -39,4 +39,4 @@ def test_a_duration_is_so_many_seconds(text: str, expected: float) -> None:
     ["", "30", "s", "30 s", "30parsecs", "-5s", "P1M", "P1Y", "5M", "PT", "P", "1e3s", "5s\n"],
 )
 def test_what_is_none_is_refused(text: str) -> None:
-    assert seconds(text) is None
+    assert parse(text) is None

@@ -325,7 +325,9 @@ def test_data_that_is_nested_too_deep_is_refused() -> None:
 
 
 ANY = st.recursive(
-    st.sampled_from([None, True, 0, -1, 2.5, "", "x", "30s", "${", "${x}", "a", "all", "success"]),
+    st.sampled_from(
+        [None, True, 0, 3, 3.0, -1, 2.5, "", "x", "30s", "${", "${x}", "a", "all", "success"]
+    ),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -385,6 +387,65 @@ def test_no_text_breaks_the_loader(text: str) -> None:
     loaded, found = attempt(text)
 
     assert loaded is not None or found
+
+
+def test_json_may_write_a_count_with_a_fraction_of_nothing() -> None:
+    text = """{"id": "it", "tasks": {
+        "a": {"do": "x", "retry": 3.0, "join": {"n": 1.0}},
+        "b": {"do": "x", "retry": {"attempts": 2.0}},
+        "m": {"type": "map", "items": "x", "limit": 5.0, "body": "x"}}}"""
+
+    tasks = load(text).definition.tasks
+
+    assert tasks["a"].retry is not None
+    assert tasks["a"].retry.attempts == 3
+    assert tasks["m"].config["limit"].__class__ is int
+
+
+def test_only_so_many_findings_are_told_at_once() -> None:
+    tasks = "".join(f"  t{n}: {{do: x, y: 1}}\n" for n in range(1000))
+
+    assert len(findings(f"id: it\ntasks:\n{tasks}")) == 200
+
+
+def test_a_join_says_one_thing() -> None:
+    assert in_task("{do: a, join: {kind: all, any: true}}").message == (
+        "`any` says again what another field of the join says"
+    )
+
+
+def test_a_wrong_after_leaves_the_others_in_place() -> None:
+    loaded, found = attempt(
+        "id: it\ntasks:\n  a: {do: a}\n  b: {do: b, after: [5, a, [], {from: a}]}\n"
+    )
+
+    assert [finding.code for finding in found] == ["wrong-type", "wrong-type"]
+    assert loaded is not None
+    assert loaded.place(("links", 0)).column == 25
+    assert loaded.place(("links", 1)).column == 32
+
+
+def test_case_is_no_reason_not_to_understand() -> None:
+    assert (
+        only("id: it\nINPUTSCHEMA: {}\ntasks: {a: {do: a}}\n").hint == "did you mean `inputSchema`?"
+    )
+
+
+def test_a_place_inside_of_a_text_is_found_where_the_text_stands_in_one_piece() -> None:
+    text = "id: it\ntasks:\n  a:\n    do: x\n    when: |\n      input.x\n    name: 'abc'\n"
+    loaded = load(text)
+
+    assert loaded.place_inside(("tasks", "a", "name"), "abc", 2).column == 14
+    assert loaded.place_inside(("tasks", "a", "conditions", 0), "input.x\n", 2).column == 11
+
+
+def test_a_big_file_is_not_even_read(tmp_path: pathlib.Path) -> None:
+    big = tmp_path / "big.yaml"
+    with big.open("wb") as file:
+        file.truncate(11 * 1024 * 1024)
+
+    with pytest.raises(DefinitionInvalid, match="at most 10 MiB"):
+        load_file(big)
 
 
 def test_every_type_of_task_is_in_the_published_schema() -> None:

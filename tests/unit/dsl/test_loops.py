@@ -7,6 +7,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.loops import Irreducible, outer_loops
 from penstock.dsl.loops import (
     Edge,
     components,
@@ -107,6 +108,13 @@ def test_links_to_nowhere_are_passed_over_and_keep_their_index() -> None:
     assert retreating(["s", "a", "b", "e"], links, "s") == {3}
 
 
+def test_without_a_start_nothing_is_reached() -> None:
+    links = edges("a>b b>a")
+
+    assert natural_loops(["a", "b"], links, "s") == []
+    assert components(["a", "b"], [*links, ("a", "nowhere")]) == {"a": 0, "b": 0}
+
+
 graphs = st.integers(2, 9).flatmap(
     lambda size: st.lists(
         st.tuples(st.integers(0, size - 1), st.integers(1, size - 1)), max_size=3 * size
@@ -187,3 +195,32 @@ def test_hundreds_of_loops_inside_each_other_are_no_danger() -> None:
 
     assert len(loops) == 499
     assert [loop.parent for loop in loops[:3]] == [None, "t1", "t2"]
+
+
+@settings(max_examples=200)
+@given(graphs)
+def test_the_core_finds_the_same_loops(graph: tuple[list[str], list[Edge]]) -> None:
+    names, links = graph
+    reached = reach("t0", links)
+    arcs = [(i, a, b) for i, (a, b) in enumerate(links) if a in reached and b in reached]
+    found: list[tuple[str, frozenset[str], tuple[int, ...]]] = []
+    irreducible = False
+    waiting = [([name for name in names if name in reached], arcs, "t0")]
+    while waiting:
+        inside, inner, entry = waiting.pop()
+        for part in outer_loops(inside, inner, entry):
+            if isinstance(part, Irreducible):
+                irreducible = True
+                continue
+            found.append((part.header, part.body, part.back))
+            rest = [
+                (i, a, b)
+                for i, a, b in inner
+                if a in part.body and b in part.body and i not in part.back
+            ]
+            waiting.append(([name for name in inside if name in part.body], rest, part.header))
+
+    assert irreducible == bool(irreducible_cycles(names, links, "t0"))
+    if not irreducible:
+        own = natural_loops(names, links, "t0")
+        assert sorted(found) == sorted((loop.header, loop.body, loop.back) for loop in own)

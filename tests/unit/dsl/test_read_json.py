@@ -103,6 +103,18 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
     assert read_json("[18446744073709551616]").problems[0].code == "number-out-of-range"
 
 
+def test_half_of_a_surrogate_pair_is_no_character() -> None:
+    assert read_json('["\\ud83d\\ude00"]').problems == []
+    assert read_json('["x", "\\ud83d"]').problems[0].at == 6
+
+
+def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.dsl.read_json.VALUES_MAX", 100)
+
+    assert read_json("[" + "0," * 98 + "0]").problems == []
+    assert read_json("[" + "0," * 99 + "0]").problems[0].code == "document-too-large"
+
+
 def test_places_count_lines_and_columns_from_one() -> None:
     text = '{\n  "a": 1,\n  "b": {"c": [true,\n null]}\n}'
     places = Places(read_json(text).root, text)
