@@ -41,7 +41,6 @@ from penstock.adapters.sqlite.rows import (
     RUN,
     chunks,
     definition_of,
-    marks,
     owner_of,
     row_of,
     snapshot_of,
@@ -291,6 +290,23 @@ class SqliteStore:
         columns = await self._read(lambda db: db.execute(text, values).fetchone())
         return None if columns is None else make(columns)
 
+    async def _many(
+        self,
+        make: Callable[[tuple[Any, ...]], T],
+        text: str,
+        values: Sequence[Any],
+        *first: Any,
+        mark: str = "?",
+    ) -> list[T]:
+        """The rows for any number of values, which take the place of @; the loop gets its turn in between."""
+        found: list[T] = []
+        for part in chunks(values):
+            if found:
+                await asyncio.sleep(0)
+            marks = ",".join([mark] * (len(part) // mark.count("?")))
+            found += await self._all(make, text.replace("@", marks), (*first, *part))
+        return found
+
     # -- appending
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
@@ -399,11 +415,8 @@ class SqliteStore:
         )
 
     async def find_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Row]:
-        found: dict[RunKey, Row] = {}
-        for part in chunks(keys):
-            text = f"SELECT {RUN} FROM runs WHERE run IN ({marks(part)})"
-            found.update((row.key, row) for row in await self._all(row_of, text, part))
-        return found
+        text = f"SELECT {RUN} FROM runs WHERE run IN (@)"
+        return {row.key: row for row in await self._many(row_of, text, keys)}
 
     async def events(
         self, key: RunKey, *, after: int = 0, limit: int | None = None
@@ -413,23 +426,19 @@ class SqliteStore:
 
     async def events_many(self, keys: Mapping[RunKey, int]) -> dict[RunKey, list[Stored]]:
         found: dict[RunKey, list[Stored]] = {key: [] for key in keys}
-        for part in chunks([value for pair in keys.items() for value in pair]):
-            wanted = ",".join(["(?,?)"] * (len(part) // 2))
-            text = (
-                f"WITH wanted (key, after) AS (VALUES {wanted})"
-                f" SELECT {EVENT} FROM wanted CROSS JOIN events INDEXED BY events_of_run"
-                " ON run=key AND seq>after"
-            )
-            for event in await self._all(stored_of, text, part):
-                found[event.key].append(event)
+        text = (
+            "WITH wanted (key, after) AS (VALUES @)"
+            f" SELECT {EVENT} FROM wanted CROSS JOIN events INDEXED BY events_of_run"
+            " ON run=key AND seq>after"
+        )
+        pairs = [value for pair in keys.items() for value in pair]
+        for event in await self._many(stored_of, text, pairs, mark="(?,?)"):
+            found[event.key].append(event)
         return found
 
     async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
-        for part in chunks(seqs):
-            text = f"SELECT seq, payload FROM events WHERE run=? AND seq IN ({marks(part)})"
-            found.update(await self._all(_pair, text, (key, *part)))
-        return found
+        text = "SELECT seq, payload FROM events WHERE run=? AND seq IN (@)"
+        return dict(await self._many(_pair, text, seqs, key))
 
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
         text = f"SELECT {EVENT} FROM events WHERE position>? ORDER BY position LIMIT ?"
@@ -443,12 +452,9 @@ class SqliteStore:
         return (await self.snapshots_many([key])).get(key)
 
     async def snapshots_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Snapshot]:
-        found: dict[RunKey, Snapshot] = {}
-        for part in chunks(keys):
-            text = f"SELECT run, revision, state, hash FROM snapshots WHERE run IN ({marks(part)})"
-            for key, *columns in await self._all(tuple, text, part):
-                found[key] = snapshot_of(tuple(columns))
-        return found
+        text = "SELECT run, revision, state, hash FROM snapshots WHERE run IN (@)"
+        found = await self._many(lambda row: (row[0], snapshot_of(row[1:])), text, keys)
+        return dict(found)
 
     async def open_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
         text = f"SELECT {RUN} FROM runs INDEXED BY runs_open WHERE open=1 AND run>? ORDER BY run LIMIT ?"
