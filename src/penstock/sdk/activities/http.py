@@ -54,9 +54,11 @@ class Http:
         headers: dict[str, Any] | None = None,
         body: Any = None,
         timeout: float | None = None,  # noqa: ASYNC109  (the activity's parameter, in documents too)
+        **more: Any,
     ) -> dict[str, Any]:
+        """`headers.NAME` among the arguments is one header more, so that it can be a secret of its own."""
         method, seconds = _checked(method, url, timeout)
-        sent = _headers(headers)
+        sent = _headers(headers, more)
         client = self._client or await self._made()
         import httpx
 
@@ -147,14 +149,15 @@ def _shown(url: str) -> str:
     return "an address that cannot be read"
 
 
-def _headers(given: Any) -> dict[str, str]:
+def _headers(given: Any, more: dict[str, Any]) -> dict[str, str]:
     if given is not None and not isinstance(given, dict):
         raise BadArguments(f"'headers' must be an object, not {given!r}", "headers")
-    headers = {
-        str(name).lower(): str(value)
-        for name, value in cast("dict[str, Any]", given or {}).items()
-        if value is not None
-    }
+    single = {name.removeprefix("headers."): value for name, value in more.items()}
+    for name in more:
+        if not name.startswith("headers."):
+            raise BadArguments(f"no parameter is named '{name}'", name)
+    every = {**cast("dict[str, Any]", given or {}), **single}
+    headers = {name.lower(): str(value) for name, value in every.items() if value is not None}
     for name, value in headers.items():
         if not _NAME.fullmatch(name) or not value.isprintable():
             raise BadArguments(

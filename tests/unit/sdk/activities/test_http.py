@@ -171,6 +171,17 @@ async def test_what_is_sent_is_what_was_given(web: Desk, server: Server) -> None
     assert (third.method, third.body) == ("DELETE", b"")
 
 
+async def test_a_header_may_be_a_secret(desk: MakeDesk, server: Server) -> None:
+    web = desk(secrets={"API_KEY": "Bearer s3cret"})
+    secrets = (("headers.Authorization", "API_KEY"),)
+    arguments = {"method": "GET", "url": server.url("/status/401"), "headers": {"X-A": "b"}}
+    outcome = await web.failure("http", arguments, secrets=secrets)
+
+    assert server.requests[0].headers["authorization"] == "Bearer s3cret"
+    assert server.requests[0].headers["x-a"] == "b"
+    assert "s3cret" not in repr(outcome)
+
+
 @pytest.mark.parametrize(
     ("status", "code", "final"),
     [
