@@ -66,6 +66,7 @@ __all__ = ["Environment", "Expression", "Node", "Type", "compile_expression"]
 COST_MAX = 100_000
 # A result is only walked, not computed: its parts are cheaper than steps.
 JSON_NODES_PER_COST = 10
+_EXCERPT_CHARACTERS = 50
 
 Run = Callable[[Frame], Any]
 
@@ -119,13 +120,23 @@ class Expression:
 
     def _explained(self, error: Exception, cost_max: int) -> EvaluationError:
         # A new error: a mapping may itself evaluate expressions, and what those raise is no Fault of ours.
-        text = self.text if len(self.text) <= 80 else self.text[:77] + "..."
+        position = error.position if isinstance(error, Fault) else None
+        text = _excerpt(self.text, position or 0)
         if isinstance(error, Exhausted):
             return CostExceeded(f"more than {cost_max} steps are needed for `{text}`")
         if not isinstance(error, Fault):
             return EvaluationError(f"a value is nested too deep (in `{text}`)")
-        where = "in" if error.position is None else f"at character {error.position + 1} of"
+        where = "in" if position is None else f"at character {position + 1} of"
         return EvaluationError(f"{error.message} ({where} `{text}`)")
+
+
+def _excerpt(text: str, position: int) -> str:
+    """The text, or what is around the position if it is long."""
+    if len(text) <= 2 * _EXCERPT_CHARACTERS:
+        return text
+    start = max(0, position - _EXCERPT_CHARACTERS)
+    end = start + 2 * _EXCERPT_CHARACTERS
+    return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")
 
 
 def compile_expression(text: str, env: Environment | None = None) -> Expression:
@@ -256,11 +267,13 @@ class Compiler:
                 break
             self.cost += 1
         path.reverse()
-        if isinstance(first, Ident) and (first.absolute or first.name not in self.scope):
+        if (
+            isinstance(first, Ident)
+            and (first.absolute or first.name not in self.scope)
+            and id(first) not in self.checked.type_names
+        ):
             self.cost += 1
-            if id(first) not in self.checked.type_names:
-                return compile_path(first.name, first.position, path, double)
-            self.cost -= 1
+            return compile_path(first.name, first.position, path, double)
         return compile_select(self.compile(first), path, double)
 
     def _index(self, node: Index) -> Run:

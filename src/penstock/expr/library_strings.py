@@ -148,7 +148,7 @@ def join_with(frame: Frame, items: Sequence[Any], separator: str) -> str:
     spend(frame, len(items))
     characters = 0
     for item in items:
-        if item.__class__ is not str:
+        if not isinstance(item, str):
             raise Fault(f"join() needs a list of strings, not of {kind_of(item)}")
         characters += len(item) + len(separator)
     _pay(frame, characters)

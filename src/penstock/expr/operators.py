@@ -207,7 +207,7 @@ def _membership(node: Binary, left: Run, right: Run) -> Run:
 
             def one_of(frame: Frame) -> Any:
                 value = left(frame)
-                return value in texts if value.__class__ is str else False
+                return value in texts if isinstance(value, str) else False
 
             return one_of
     return _called(node, "in", left, right)

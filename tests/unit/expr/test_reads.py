@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ from penstock.errors import EvaluationError
 from penstock.expr.compile import compile_expression
 from penstock.expr.typecheck import Environment
 from penstock.expr.types import DOUBLE, DYN, INT, STRING, list_of, map_of, object_of
+
+
+class Status(StrEnum):
+    OPEN = "OPEN"
 
 
 class Need(BaseException):
@@ -151,6 +156,19 @@ def test_messages_say_what_and_where() -> None:
     assert caught.value.message == (
         "no such key `totl` (at character 16 of `tasks.a.output.totl > 3`)"
     )
+
+
+def test_a_long_expression_is_shown_around_the_place() -> None:
+    text = " + ".join(["1"] * 100) + " + here.it.fails + " + " + ".join(["1"] * 100)
+    with pytest.raises(EvaluationError) as caught:
+        evaluate(text, here={})
+
+    assert "here.it.fails" in caught.value.message
+    assert len(caught.value.message) < 200
+
+
+def test_members_of_enums_are_the_text_they_stand_for() -> None:
+    assert evaluate("s == 'OPEN' && s in ['OPEN'] && [s].join() == 'OPEN'", s=Status.OPEN) is True
 
 
 @pytest.mark.parametrize(
