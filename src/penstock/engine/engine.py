@@ -141,6 +141,8 @@ class Engine:
         self._long: deque[tuple[float, Ticket]] = deque()
         self._pulsing = False
         self._progress: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._bringing: set[Ticket] = set()
+        """Those that wait for values they are to be called with."""
         self._careful: deque[Ticket] = deque()
         self._careful_now: Ticket | None = None
         self.unserved: dict[str, list[Ticket]] = {}
@@ -331,7 +333,11 @@ class Engine:
             entry.flow.globals = self.globals
             try:
                 outcome = turn(entry.flow, cast("Sequence[c.Command]", commands))
-                readings = [item.command(entry.flow) for item in items if callable(item.command)]
+                readings = [
+                    None if item.command == self.reconcile else item.command(entry.flow)
+                    for item in items
+                    if callable(item.command)
+                ]
             except Need as need:
                 if not await self._bring(run_id, items, entry, need):
                     return None
@@ -420,10 +426,11 @@ class Engine:
         self, run_id: str, entry: Entry, items: list[Item], outcome: Turn, readings: list[Any]
     ) -> None:
         """It is on disk: answer, push, and let the world act."""
-        refused, place, read = outcome.refused, 0, 0
+        refused, place, read, reconcile = outcome.refused, 0, 0, False
         for item in items:
             future = item.future
             if callable(item.command):
+                reconcile = reconcile or item.command == self.reconcile
                 if future is not None and not future.done():
                     future.set_result(readings[read])
                 read += 1
@@ -454,6 +461,8 @@ class Engine:
                 self._closed(run_id, entry)
             elif entry.tail >= snapshot_policy.EVENTS_MIN:
                 self._consider_snapshot(entry)
+        if reconcile:
+            self.reconcile(entry.flow)  # only now: what this turn decided is on disk
 
     def _refused(self, run_id: str, items: list[Item], error: Exception) -> None:
         """Another writer was first: load anew, decide anew. A newer owner: nothing more is ours to do."""
@@ -722,7 +731,8 @@ class Engine:
             return False
         job = self._job(entry, key, attempt, undo)
         if job is None:
-            self._drop(ticket)
+            if ticket not in self._bringing:
+                self._drop(ticket)
             return False
         if self.activities.get(job.activity) is None:
             self.unserved.setdefault(job.activity, []).append(ticket)
@@ -758,7 +768,8 @@ class Engine:
         job = None if entry is None else self._job(entry, ticket[1], ticket[2], ticket[3])
         if job is None:
             self._careful_now = None
-            self._drop(ticket)
+            if ticket not in self._bringing:
+                self._drop(ticket)
             self.dispatch.done()
             self._next_careful()
             return
@@ -808,7 +819,10 @@ class Engine:
         try:
             values, secrets = flow.arguments(key)
         except Need as need:
-            self._errand(self._bring_and_offer(entry, (run.id, key, attempt, undo), need.refs))
+            ticket = (run.id, key, attempt, undo)
+            if ticket not in self._bringing:
+                self._bringing.add(ticket)
+                self._errand(self._bring_and_offer(entry, ticket, need.refs))
             return None
         arguments: Any = values
         if served is not None and served.parameters and not node.type == "http":
@@ -846,10 +860,16 @@ class Engine:
         return values
 
     async def _bring_and_offer(self, entry: Entry, ticket: Ticket, refs: set[int]) -> None:
-        await self.history.bring(entry.flow, entry.row.key, refs)
-        run = entry.flow.run
-        self._hold(ticket)
-        self.dispatch.offer(ticket, run.priority, run.deadline)
+        """The ticket is held meanwhile, so that nobody else begins the attempt."""
+        try:
+            await self.history.bring(entry.flow, entry.row.key, refs)
+        except PenstockError:
+            self._drop(ticket)
+            self.timers.add(self.clock.now() + 0.5, self.post, ticket[0], Item(self.reconcile))
+            raise
+        finally:
+            self._bringing.discard(ticket)
+        self._offer(ticket, entry.flow.run.priority, entry.flow.run.deadline)
 
     def _hold(self, ticket: Ticket) -> None:
         if ticket not in self._known:
