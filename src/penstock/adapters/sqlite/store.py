@@ -146,11 +146,11 @@ class SqliteStore:
                 made.append(connect(self.path, kind=self.connection_class))
             writer, beside, reader = made
             current = check(writer, self.path)
-            configure(writer, self.path)
+            configure(writer, self.path, writing=True)
             if not current:
                 migrate(writer, self.path)
             configure(beside, self.path)
-            configure(reader, self.path, reading=True)
+            configure(reader, self.path)
         except BaseException:
             for db in made:
                 db.close()
