@@ -37,24 +37,51 @@ from penstock.expr.schema_types import type_of_schema
 from penstock.expr.types import (
     BOOL,
     BY_NAME,
+    BYTES,
+    DOUBLE,
+    DURATION,
     DYN,
     FREE,
     INT,
+    NULL,
     STRING,
+    TIMESTAMP,
     TYPE,
+    UINT,
     Type,
     comparable,
     join,
     list_of,
     map_of,
     matches,
+    object_of,
     optional_of,
     settled,
     substitute,
 )
 from penstock.expr.values import TYPE_VALUES, kind_of
 
-__all__ = ["Checked", "Environment", "Type", "check", "type_of_schema"]
+__all__ = [
+    "BOOL",
+    "BYTES",
+    "DOUBLE",
+    "DURATION",
+    "DYN",
+    "INT",
+    "NULL",
+    "STRING",
+    "TIMESTAMP",
+    "UINT",
+    "Checked",
+    "Environment",
+    "Type",
+    "check",
+    "list_of",
+    "map_of",
+    "object_of",
+    "optional_of",
+    "type_of_schema",
+]
 
 # Imported so that their functions are registered before the first name is looked up.
 _LIBRARIES = (library, library_lists, library_math, library_strings, library_times)
