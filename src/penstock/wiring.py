@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from penstock.engine.engine import Settings
     from penstock.ports.clock import Clock
@@ -58,7 +58,7 @@ async def open(
     threads: int | None = None,
     processes: int | None = None,
     node: str | None = None,
-) -> AsyncIterator[Engine]:
+) -> AsyncGenerator[Engine]:
     """An engine in this process: `async with penstock.open("sqlite:///shop.db", activities=[…]) as engine`.
 
     With `execute=False` it never owns the database: it gives commands and reads, whoever executes the runs.

@@ -28,7 +28,7 @@ CODES = frozenset(
         # of what tasks refer to
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "invalid-path", "invalid-schema"),
-        *("secret-misplaced", "template-literal"),
+        *("unused-input", "secret-misplaced", "template-literal"),
     }
 )
 """Every code that a finding about a definition can have; each has its page."""

@@ -96,8 +96,8 @@ def unserved(engine: Engine, loaded: Loaded, plan: Plan) -> Iterator[Finding]:
 def _document_path(scope: ScopePlan, id: str) -> tuple[str | int, ...]:
     """Where a node stands in the document; a natural loop is no place of its own."""
     path: tuple[str | int, ...] = ("tasks", id)
-    cursor: ScopePlan | None = scope
-    while cursor is not None and cursor.parent is not None:
+    cursor = scope
+    while cursor.parent is not None:
         if cursor.kind != "natural":
             path = ("tasks", cursor.owner, "config", "body", *path)
         cursor = cursor.parent

@@ -7,7 +7,7 @@ Nothing sleeps; activities that really wait (for a thread, a socket) are waited 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from heapq import heappop, heappush
 from typing import Any
@@ -131,7 +131,7 @@ async def harness(
     store: Store | None = None,
     clock: SkipClock | None = None,
     settings: Settings | None = None,
-) -> AsyncIterator[Harness]:
+) -> AsyncGenerator[Harness]:
     """`async with harness(activities=[…]) as engine:` on a memory store, or on the one given."""
     clock = clock or SkipClock()
     worker = LocalActivities(Registry(activities), clock, watch=False)

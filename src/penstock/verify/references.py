@@ -26,6 +26,8 @@ PASS = frozenset({"iteration"})
 SOURCES = ("input", "data", "global")
 TASK_PARTS = ("output", "status", "attempts", "error")
 SECRET_TYPES = ("activity", "http")
+INPUT_TYPES = (*SECRET_TYPES, "subworkflow")
+HTTP_INPUTS = ("method", "url", "headers", "body", "timeout")
 JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 NOT_YET = {
     "triggers": "schedules and triggers (SPEC 4.6) start runs by themselves; until then use `engine.start`",
@@ -174,6 +176,7 @@ class _Task:
     def check(self) -> None:
         task, path = self._task, self._path
         self._inputs(task.inputs, (*path, "inputs"), may_hold_secrets=task.type in SECRET_TYPES)
+        self._parameters()
         for index, condition in enumerate(task.conditions):
             self._reader.condition(condition, (*path, "conditions", index), self._sight)
         for field, actions in (("onComplete", task.on_complete), ("onError", task.on_error)):
@@ -185,6 +188,26 @@ class _Task:
             self._activity(task.compensate.activity, (*undo, "activity"))
             inputs = task.compensate.inputs or {}
             self._inputs(inputs, (*undo, "inputs"), may_hold_secrets=True)
+            for name, source in inputs.items():
+                if source.secret is not None:
+                    message = "a secret for what undoes a task is not here yet"
+                    hint = "let the activity get it from where it runs"
+                    self._notes.add("not-yet", (*undo, "inputs", name), message, hint)
+
+    def _parameters(self) -> None:
+        """Inputs that nothing takes."""
+        task, path = self._task, (*self._path, "inputs")
+        if task.inputs and task.type not in INPUT_TYPES:
+            message = f"a task of type `{task.type}` takes no inputs"
+            hint = "only activity, http and subworkflow tasks do; expressions read what they need"
+            self._notes.add("unused-input", path, message, hint, key=True)
+        if task.type == "http":
+            for name in task.inputs:
+                if name not in HTTP_INPUTS and not name.startswith("headers."):
+                    hint = did_you_mean(name, HTTP_INPUTS)
+                    hint = hint or f"it takes {', '.join(HTTP_INPUTS)} and `headers.NAME`"
+                    message = f"http has no parameter `{name}`"
+                    self._notes.add("unknown-name", (*path, name), message, hint, key=True)
 
     def _config(self) -> None:
         config, path = self._task.config, (*self._path, "config")

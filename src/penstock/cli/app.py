@@ -1,0 +1,146 @@
+"""The application's activities, from the file or module that --app names."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from penstock.cli.output import Problem
+from penstock.cli.words import did_you_mean
+
+
+def load_app(named: str) -> list[Any]:
+    """Every object made by `@activity` in a Python file, a module, or in what `module:attr` names."""
+    module, attr = _module(named)
+    source: Any = module
+    if attr:
+        try:
+            for part in attr.split("."):
+                source = getattr(source, part)
+        except AttributeError:
+            raise Problem(
+                "app-unknown",
+                f"`{named.rpartition(':')[0]}` has no `{attr}`",
+                hint=did_you_mean(attr, vars(module)),
+            ) from None
+    found = _collected(source)
+    if not found:
+        raise Problem(
+            "app-empty",
+            f"`{named}` has no activities",
+            place=getattr(module, "__file__", None),
+            hint="mark functions with `@activity` (from penstock import activity)",
+        )
+    return found
+
+
+def _collected(source: Any) -> list[Any]:
+    if _is_activity(source):
+        return [source]
+    values: Iterable[Any]
+    if isinstance(source, list | tuple | set | frozenset):
+        values = cast("Iterable[Any]", source)
+    elif isinstance(source, dict):
+        values = cast("dict[Any, Any]", source).values()
+    elif isinstance(source, ModuleType):
+        values = vars(source).values()
+    else:
+        values = [getattr(source, name, None) for name in dir(source) if not name.startswith("__")]
+    found: list[Any] = []
+    for value in values:
+        if _is_activity(value) and not any(value is known for known in found):
+            found.append(value)
+    return found
+
+
+def _is_activity(value: Any) -> bool:
+    from penstock.sdk.workflow import ATTRIBUTE, Declared
+
+    try:
+        return callable(value) and isinstance(getattr(value, ATTRIBUTE, None), Declared)
+    except Exception:
+        return False
+
+
+def _module(named: str) -> tuple[ModuleType, str]:
+    path = Path(named)
+    if named.endswith(".py") or path.is_file():
+        return _from_file(path), ""
+    name, _, attr = named.partition(":")
+    if name.endswith(".py"):
+        return _from_file(Path(name)), attr
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name), attr
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise Problem(
+                "app-unknown", f"there is no module `{name}`", hint="--app takes a file such as shop.py, or module:attr"
+            ) from None
+        raise _failed(error, name) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(error, name) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else None
+        raise Problem("app-unknown", f"there is no file {path}", hint=near)
+    path = path.resolve()
+    name = path.stem
+    # By its own name and from its own folder, so that a child process (`cpu=True`) can import it too.
+    sys.path.insert(0, str(path.parent))
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) != str(path):
+        name = f"penstock_app_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise Problem("app-unknown", f"{path} is no Python file", hint="its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _failed(error, str(path)) from error
+    return module
+
+
+def _failed(error: BaseException, named: str) -> Problem:
+    """The application's own error, at the deepest place of it that is not ours and not Python's."""
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{_near(error.filename)}:{error.lineno}:{error.offset}"
+        return Problem("app-failed", f"SyntaxError: {error.msg}", place=place, excerpt=_excerpt(error.filename, error.lineno))
+    code = getattr(error, "code", None) if not isinstance(error, SystemExit) else None
+    hint = getattr(error, "hint", None)
+    here = str(Path(__file__).resolve().parents[1])
+    place, excerpt = named, None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith((here, "<frozen")) and "/lib/python" not in frame.filename:
+            place, excerpt = f"{_near(frame.filename)}:{frame.lineno}", _excerpt(frame.filename, frame.lineno)
+    message = str(error) if isinstance(code, str) else f"{type(error).__name__}: {error}"
+    return Problem(code if isinstance(code, str) else "app-failed", message, place=place, hint=hint, excerpt=excerpt)
+
+
+def _near(filename: str) -> str:
+    """As the reader would write it from here."""
+    try:
+        return str(Path(filename).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return filename
+
+
+def _excerpt(filename: str, line: int | None) -> str | None:
+    import linecache
+
+    text = linecache.getline(filename, line or 0).rstrip()
+    if not text:
+        return None
+    gap = " " * len(str(line))
+    return f"{gap} |\n{line} | {text}\n{gap} |"

@@ -1,0 +1,339 @@
+"""What a run is doing, task by task, folded from its events as they come.
+
+The same fold as the engine's own, so that a run can be followed from any process; beside the state it notes which links
+were taken and how each task ended, which the state of a closed run no longer has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from penstock.cli.graph import Link, Look, Task
+from penstock.cli.humane import duration, until
+from penstock.core.evolve import evolve
+from penstock.core.flow import Flow
+from penstock.core.owed import Reason, reasons
+from penstock.core.plan import BACK, Node, Out, Plan
+from penstock.model import events as e
+from penstock.model.definition import Definition
+from penstock.model.run import CLOSED, OPEN_TASK, PENDING, Run, Scope, TaskState
+
+EVENTS_KEPT = 200
+SPINNER = "◐◓◑◒"
+SYMBOLS = {
+    "PENDING": "·", "SCHEDULED": "▶", "RUNNING": "▶", "WAITING": "⏳", "RETRYING": "↻", "COMPLETED": "✓",
+    "FAILED": "✗", "SKIPPED": "⤼", "CANCELLED": "⊘", "COMPENSATING": "↶", "COMPENSATED": "↶", "UNDO_FAILED": "✗",
+}  # fmt: skip
+BODIED = frozenset({"map", "loop", "mutex"})
+
+
+class Traced(Flow):
+    """A Flow that notes how each link was decided, by the place of its scope and its own."""
+
+    __slots__ = ("links",)
+
+    def __init__(self, run: Run, plan: Plan) -> None:
+        super().__init__(run, plan)
+        self.links: dict[int, str] = {}
+        """Of the definition's own links, by index."""
+
+    def route(self, path: str, scope: Scope, out: Out, taken: bool, rescue: bool = False) -> None:
+        if _outermost(self.plan, scope.plan):
+            if taken:
+                self.links[out.edge.index] = "taken"
+            elif out.role != BACK:
+                self.links[out.edge.index] = "dead"
+        super().route(path, scope, out, taken, rescue)
+
+
+def _outermost(plan: Plan, path: str) -> bool:
+    """The scope holds tasks of the definition itself: the run, or a pass of a natural loop in it."""
+    scope = plan.scopes[path]
+    while scope.kind == "natural" and scope.parent is not None:
+        scope = scope.parent
+    return scope.kind == "run"
+
+
+@dataclass(frozen=True)
+class Line:
+    """An event in the words of people."""
+
+    seq: int
+    at: float
+    type: str
+    key: str
+    text: str
+
+
+class Followed:
+    """One run, as far as its events have come."""
+
+    def __init__(self, run_id: str, plan: Plan) -> None:
+        self.flow = Traced(Run(id=run_id), plan)
+        self.plan = plan
+        self.lines: deque[Line] = deque(maxlen=EVENTS_KEPT)
+        self.result: bytes | None = None
+        self._root: Scope | None = None
+        self._counts: dict[str, tuple[int, int, int]] = {}
+        self._undone: dict[str, int] = {}
+        self._inner: dict[str, dict[str, TaskState]] = {}
+
+    @property
+    def run(self) -> Run:
+        return self.flow.run
+
+    @property
+    def definition(self) -> Definition:
+        return self.plan.definition
+
+    @property
+    def status(self) -> str:
+        return "PAUSED" if self.run.paused else self.run.status
+
+    @property
+    def closed(self) -> bool:
+        return self.run.status in CLOSED
+
+    def take(self, seq: int, event: e.Event) -> None:
+        """Fold the next event; one that is known already changes nothing."""
+        if seq <= self.run.revision:
+            return
+        self._remember()
+        evolve(self.flow, event)
+        self.flow.effects.clear()
+        self._root = self.run.scopes.get("", self._root)
+        key = getattr(event, "key", "")
+        self._count(key.partition("/")[0].partition("[")[0])
+        if isinstance(event, e.UndoCompleted):
+            top = key.partition("/")[0].partition("[")[0]
+            self._undone[top] = self._undone.get(top, 0) + 1
+        if isinstance(event, e.RunCompleted):
+            self.result = bytes(event.output) if event.ref is None else None
+        self.lines.append(Line(seq, event.at, event.type, key, told(event)))
+
+    def _remember(self) -> None:
+        """Passes of natural loops leave the state when the run ends; their tasks are still to be shown."""
+        for path, scope in self.run.scopes.items():
+            if path and _outermost(self.plan, scope.plan):
+                self._inner.setdefault(scope.plan, {}).update(scope.tasks)
+
+    def _count(self, id: str) -> None:
+        state = None if self._root is None else self._root.tasks.get(id)
+        if state is not None and state.map is not None:
+            held = state.map
+            self._counts[id] = (held.completed + held.failed, held.total + len(held.extra), held.failed)
+
+    # --- as it is shown ----------------------------------------------------------------------------------------
+
+    def tasks(self) -> list[Task]:
+        """What the graph is laid out with."""
+        return tasks_of(self.definition)
+
+    def links(self) -> dict[int, str]:
+        """Taken and dead ones, by their place in the definition."""
+        found = dict(self.flow.links)
+        for index, link in enumerate(self.definition.links):
+            state = self.state(link.to)
+            if state is None or index in found:
+                continue
+            if state.group == link.from_:  # armed by an event gateway
+                found[index] = "dead" if state.status in ("CANCELLED", "SKIPPED") else "taken"
+        return found
+
+    def state(self, id: str) -> TaskState | None:
+        """The task of the definition as its newest pass knows it."""
+        scope, plan, path = self._root, self.plan.root, ""
+        while scope is not None:
+            header = plan.inner.get(id)
+            if header is None:
+                return scope.tasks.get(id)
+            composite = scope.tasks.get(header)
+            inner = plan.nodes[header].loop
+            if composite is None or inner is None:
+                return None
+            path = f"{path}/{header}[{composite.number}]" if path else f"{header}[{composite.number}]"
+            pass_ = self.run.scopes.get(path)
+            if pass_ is None:
+                return (composite.last or {}).get(id) or self._inner.get(inner.path, {}).get(id)
+            scope, plan = pass_, inner
+        return None
+
+    def look(self, id: str, now: float) -> Look:
+        node = self.definition.tasks[id]
+        if node.type == "start":
+            return Look("●", "completed" if self._root is not None else "pending")
+        state = self.state(id)
+        if node.type == "end":
+            return self._end(id, state)
+        if state is None or state.status == PENDING:
+            return Look("·", "pending")
+        status = state.status
+        symbol, style = SYMBOLS[status], status.lower()
+        if self.closed and status in OPEN_TASK:
+            symbol, style = SYMBOLS["CANCELLED"], "cancelled"
+        if style in ("scheduled", "running") and not self.run.paused:
+            symbol = SPINNER[int(now * 4) % 4] if node.type not in BODIED else "▶"
+        return Look(symbol, style, self._detail(id, node.type, state, now))
+
+    def _end(self, id: str, state: TaskState | None) -> Look:
+        if state is not None and state.status in ("COMPLETED", "SKIPPED"):
+            return Look("◉" if state.status == "COMPLETED" else "○", state.status.lower())
+        reached = any(
+            self.flow.links.get(i) == "taken" for i, link in enumerate(self.definition.links) if link.to == id
+        )
+        return Look("◉", "completed") if reached else Look("○", "pending")
+
+    def _detail(self, id: str, type: str, state: TaskState, now: float) -> str:
+        match state.status:
+            case "SKIPPED" | "CANCELLED" | "UNDO_FAILED":
+                return ""
+            case "COMPENSATED" | "COMPENSATING":
+                return ""
+            case "RETRYING":
+                return "" if state.due is None else until(state.due, now)
+            case "WAITING":
+                return "" if state.due is None else until(state.due, now)
+            case _:
+                pass
+        if id in self._undone and type in BODIED:
+            return f"↶ {self._undone[id]}"
+        if type == "map" and id in self._counts:
+            done, total, failed = self._counts[id]
+            return f"{done}/{total}" + (f" ✗{failed}" if failed else "")
+        if type == "loop" and state.number:
+            return f"{state.number}×"
+        if type in ("gateway", "transform", "publish", "cancel"):
+            return ""
+        began = state.started_at or state.scheduled_at
+        if not began:
+            return ""
+        return duration((state.ended_at if state.ended_at is not None else now) - began)
+
+    def passes(self, id: str) -> int:
+        """Of a natural loop's header: how often it was begun."""
+        state = None if self._root is None else self._root.tasks.get(id)
+        node = self.plan.root.nodes.get(id)
+        return state.number if state is not None and node is not None and node.loop is not None else 0
+
+    def progress(self) -> tuple[int, int]:
+        """Tasks that are over, of all that the definition has."""
+        ids = [id for id, task in self.definition.tasks.items() if task.type not in ("start", "end")]
+        over = 0
+        for id in ids:
+            state = self.state(id)
+            over += state is not None and state.status != PENDING and state.status not in OPEN_TASK
+        return over, len(ids)
+
+    def why(self) -> list[Reason]:
+        return reasons(self.run)
+
+    def node(self, key: str) -> Node | None:
+        try:
+            return self.flow.locate(key)[2]
+        except KeyError:
+            return None
+
+
+def tasks_of(definition: Definition) -> list[Task]:
+    found: list[Task] = []
+    for id, task in definition.tasks.items():
+        if task.type in ("start", "end"):
+            found.append(Task(id, "point", 0))
+        elif task.type == "gateway":
+            found.append(Task(id, "gateway", 0))
+        elif task.type in ("transform", "publish", "cancel"):
+            found.append(Task(id, detail=0))
+        else:
+            found.append(Task(id, detail=8 if task.type == "map" else 6))
+    return found
+
+
+def links_of(definition: Definition) -> list[Link]:
+    return [Link(link.from_, link.to) for link in definition.links]
+
+
+def told(event: e.Event) -> str:
+    """An event in a few words."""
+    match event:
+        case e.RunStarted():
+            return "started" + (f" by {event.created_by}" if event.created_by else "")
+        case e.RunBegun():
+            return "begun"
+        case e.TaskStarted():
+            return f"attempt {event.attempt} began"
+        case e.TaskProgressed():
+            return f"attempt {event.attempt}: progress {_short(event.progress)}"
+        case e.TaskCompleted():
+            tries = f" at attempt {event.attempt}" if event.attempt > 1 else ""
+            return f"completed{tries}" + (f": {_short(event.output)}" if event.output != e.NULL else "")
+        case e.TaskRetried():
+            return f"attempt {event.attempt} failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
+        case e.TaskFailed():
+            return f"failed: {event.failure.message or event.failure.code}"
+        case e.TaskLost():
+            return f"attempt {event.attempt} was lost with its process; another begins"
+        case e.TimerFired():
+            return "time is up"
+        case e.SignalReceived():
+            by = f" by {event.by}" if event.by else ""
+            return f"signal {event.name} received{by}: {_short(event.payload)}"
+        case e.FormClaimed():
+            return f"claimed by {event.by}"
+        case e.FormReleased():
+            return f"released by {event.by}"
+        case e.FormDelegated():
+            return f"delegated by {event.by} to {event.to}"
+        case e.FormSubmitted():
+            return "filled in" + (f" by {event.by}" if event.by else "") + f": {_short(event.output)}"
+        case e.FormEscalated():
+            return "overdue"
+        case e.ChildStarted():
+            return f"run {event.run} started"
+        case e.ChildClosed():
+            return f"its run ended {event.status}"
+        case e.Published():
+            return f"published to {event.topic}: {_short(event.payload)}"
+        case e.SignalSent():
+            return f"signal {event.name} sent to run {event.run}"
+        case e.SignalDelivered():
+            return f"signal refused: {event.refused}" if event.refused else "signal delivered"
+        case e.DataConflicted():
+            return f"{event.first} and {event.second} both wrote {event.name}"
+        case e.RunPaused():
+            return "paused" + _who(event.by, event.reason)
+        case e.RunResumed():
+            return "resumed" + _who(event.by, event.reason)
+        case e.CancelRequested():
+            return "cancel requested" + _who(event.by, event.reason)
+        case e.TimeoutReached():
+            return "the run's timeout is over"
+        case e.GraceEnded():
+            return "attempts that did not stop are given up"
+        case e.UndoCompleted():
+            return "undone"
+        case e.UndoRetried():
+            return f"undo failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
+        case e.UndoLost():
+            return "undo was lost with its process; another begins"
+        case e.UndoFailed():
+            return f"could not be undone: {event.failure.message or event.failure.code}"
+        case e.RunCompleted():
+            return "completed" + (f": {_short(event.output)}" if event.ref is None else "")
+        case e.RunFailed():
+            return f"failed: {event.failure.message or event.failure.code}"
+        case e.RunCancelled():
+            return "cancelled"
+        case e.RunTimedOut():
+            return "timed out"
+        case e.RunTerminated():
+            return "terminated" + _who(event.by, event.reason)
+
+
+def _who(by: str | None, reason: str) -> str:
+    return (f" by {by}" if by else "") + (f": {reason}" if reason else "")
+
+
+def _short(raw: object) -> str:
+    text = bytes(raw).decode("utf-8", "replace")  # type: ignore[call-overload]
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,55 @@
+"""Times and durations as people say them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+DAY = 86_400
+
+
+def duration(seconds: float) -> str:
+    """`240ms`, `1.2s`, `48s`, `3m12s`, `2h05m`, `4d3h`; at most six columns for anything under a hundred days."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{round(seconds * 1000)}ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < DAY:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // DAY}d{whole % DAY // 3600}h"
+
+
+def until(when: float, now: float) -> str:
+    """`in 3s`, or `due` if that is past; coarse, as it is shown while it runs down."""
+    left = when - now
+    if left <= 0:
+        return "due"
+    return f"in {_coarse(left)}"
+
+
+def ago(when: float, now: float) -> str:
+    """`just now`, `12s ago`, `3h ago`; in the future `in 3h`."""
+    past = now - when
+    if past < -1:
+        return f"in {_coarse(-past)}"
+    return "just now" if past < 1 else f"{_coarse(past)} ago"
+
+
+def _coarse(seconds: float) -> str:
+    for size, unit in ((DAY, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(1, int(seconds + 0.5))}s"
+
+
+def local(when: float, now: float | None = None) -> str:
+    """The time by the reader's clock; the date only if it is another day's."""
+    moment = datetime.fromtimestamp(when).astimezone()
+    if now is not None and datetime.fromtimestamp(now).astimezone().date() == moment.date():
+        return moment.strftime("%H:%M:%S")
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

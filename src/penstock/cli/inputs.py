@@ -1,0 +1,106 @@
+"""What is given on the command line, as values: inputs, attributes, moments."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from penstock.cli.output import Problem
+
+_PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+
+
+def parse_inputs(given: Sequence[str]) -> Any:
+    """JSON, @file.json, @- for stdin, or k=v; several are laid over each other. None if nothing is given."""
+    value: Any = None
+    for place, text in enumerate(given):
+        pair = _PAIR.fullmatch(text)
+        part: Any = {pair[1]: loose(pair[2])} if pair else _json(*_read(text))
+        if place == 0:
+            value = part
+        elif isinstance(value, dict) and isinstance(part, dict):
+            value = {**cast("dict[str, Any]", value), **cast("dict[str, Any]", part)}
+        else:
+            raise Problem(
+                "usage", "several inputs are laid over each other, so each must be an object", place="-i",
+                hint="-i sku=A1 -i cents=1999, or one -i '{…}'",
+            )  # fmt: skip
+    return value
+
+
+def loose(text: str) -> Any:
+    """A JSON value if it is one, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def parse_value(text: str, where: str) -> Any:
+    """One JSON value, @file or @-."""
+    text, source = _read(text)
+    return _json(text, where if source == "-i" else source, hint="""true, 3, '"text"', '{"a": 1}'""")
+
+
+def parse_pairs(given: Sequence[str], option: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in given:
+        pair = _PAIR.fullmatch(text)
+        if pair is None:
+            raise Problem("usage", f"`{text}` is not name=value", place=option, hint=f"{option} region=eu")
+        found[pair[1]] = loose(pair[2])
+    return found
+
+
+def parse_moment(text: str, option: str) -> float:
+    """`2h` (ago), or a moment such as 2026-05-01T12:00, local if it names no zone."""
+    from penstock.policy.durations import parse  # late
+
+    ago = parse(text)
+    if ago is not None:
+        return time.time() - ago
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError:
+        raise Problem(
+            "usage", f"`{text}` is neither a duration nor a moment", place=option, hint=f"{option} 2h, or {option} 2026-05-01T12:00"
+        ) from None
+
+
+def _read(text: str) -> tuple[str, str]:
+    if not text.startswith("@"):
+        return text, "-i"
+    if text == "@-":
+        return sys.stdin.read(), "stdin"
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8"), text[1:]
+    except OSError as error:
+        raise Problem("usage", f"{text[1:]} cannot be read: {error.strerror}", place="-i") from None
+    except UnicodeDecodeError:
+        raise Problem("usage", f"{text[1:]} is not UTF-8", place="-i") from None
+
+
+def _json(text: str, where: str, *, hint: str = "") -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        lines = text.splitlines() or [""]
+        line = lines[min(error.lineno, len(lines)) - 1][:200]
+        place = where if where == "-i" else f"{where}:{error.lineno}:{error.colno}"
+        raise Problem(
+            "usage", f"this is not JSON: {error.msg.lower()}", place=place,
+            excerpt=f"  |\n  | {line}\n  | {' ' * (error.colno - 1)}^" if error.colno <= 201 else None,
+            hint=hint or """texts need double quotes inside: -i '{"sku": "A1"}', or -i sku=A1""",
+        ) from None  # fmt: skip
+    except (ValueError, RecursionError) as error:
+        raise Problem("usage", f"this is not JSON: {error}", place=where) from None
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} has no place in JSON")
