@@ -454,3 +454,9 @@ def test_every_type_of_task_is_in_the_published_schema() -> None:
     assert schema["$schema"].endswith("2020-12/schema")
     assert all(f"{kind}Task" in schema["$defs"] for kind in KINDS)
     assert json.loads(json.dumps(schema)) == schema
+
+
+def test_the_published_schema_is_the_one_that_is_used() -> None:
+    published = pathlib.Path(__file__).parents[3] / "docs" / "definition.schema.json"
+
+    assert json.loads(published.read_text("utf-8")) == document_schema()  # else: make docs

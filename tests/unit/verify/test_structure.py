@@ -444,11 +444,27 @@ def test_a_schema_that_is_none_is_named(line: str, column: int) -> None:
 
 
 def test_secrets_go_only_where_they_are_resolved() -> None:
-    good = "  a: {do: a, inputs: {k: {secret: K}}, compensate: {do: u, inputs: {k: {secret: K}}}}"
-
-    assert codes("tasks:", good) == []
+    assert codes("tasks:", "  a: {do: a, inputs: {k: {secret: K}}}") == []
     assert only("tasks:", "  a: {type: subworkflow, definition: x, inputs: {k: {secret: K}}}") == (
         *("secret-misplaced", 3, 53, "a secret can't be given to a task of type `subworkflow`"),
+    )
+    assert codes("tasks:", "  a: {do: a, compensate: {do: u, inputs: {k: {secret: K}}}}") == [
+        "not-yet"
+    ]
+
+
+def test_inputs_that_nothing_takes_are_named() -> None:
+    assert only("tasks:", "  a: {type: timer, delay: 1s, inputs: {x: 1}}") == (
+        *("unused-input", 3, 31, "a task of type `timer` takes no inputs"),
+    )
+
+
+def test_http_takes_what_it_takes_and_any_header() -> None:
+    line = "  a: {type: http, method: GET, url: x, inputs: {headers.Auth: {secret: K}, %s: 1}}"
+
+    assert codes("tasks:", line % "body") == []
+    assert only("tasks:", line % "boddy") == (
+        *("unknown-name", 3, 76, "http has no parameter `boddy`"),
     )
 
 
