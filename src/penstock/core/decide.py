@@ -213,8 +213,10 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     node, state = _attempt(flow, key, attempt)
     if state.status == RETRYING and state.due is not None and state.due > command.at:
         return []  # it had not begun
-    once = bool(node.config.get("once"))
-    if once:
+    if run.stopping is not None:
+        failure = Failure(code="cancelled", message=f"`{key}` was lost while the run was being stopped")
+        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+    if command.once or node.config.get("once"):
         if not state.started:
             return []  # a `once` attempt is begun only after its TaskStarted is stored
         failure = Failure(

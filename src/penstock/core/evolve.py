@@ -86,6 +86,8 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             path, scope, node, state = flow.locate(event.key)
             if state.attempt or state.child is not None or node.type in ("signal", "form", "timer"):
                 flow.shut(path, scope, state)
+            if node.type == "signal":
+                flow.forget_waiter(node.config["name"], event.key)
             flow.fail(path, scope, node, state, event.failure)
         case e.TaskLost():
             _, _, _, state = flow.locate(event.key)

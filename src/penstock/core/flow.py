@@ -253,6 +253,8 @@ class Flow:
             state.rescue = state.rescue or rescue
         else:
             state.deads += 1
+            if node.join != "merge" and not state.dead_link:
+                state.dead_link = edge.index + 1
         if state.status != PENDING:
             return  # a later token of an `any` or `n` join: recorded and absorbed
         arrivals, trues, deads = len(node.arrivals), state.trues, state.deads
@@ -269,14 +271,13 @@ class Flow:
         elif deads == arrivals:
             self._die(path, scope, node, state)
         elif not satisfiable and trues:
-            dead = edge.name if not taken else "an earlier link"
-            state.failure = Failure(
-                code="join-starved",
-                message=f"`{id}` waits for {node.join_n if node.join == 'n' else 'all'} of its links, "
-                f"but {dead} is dead",
-                key=self.key(path, id),
+            dead = next((e.name for e in node.arrivals if e.index + 1 == state.dead_link), "")
+            why = f"but {dead} is dead" if dead else f"but there are only {arrivals}"
+            wanted = node.join_n if node.join == "n" else "all"
+            failure = Failure(
+                code="join-starved", message=f"`{id}` waits for {wanted} of its links, {why}", key=self.key(path, id)
             )
-            self.fail(path, scope, node, state, state.failure)
+            self.fail(path, scope, node, state, failure)
 
     def _die(self, path: str, scope: Scope, node: Node, state: TaskState) -> None:
         """All incoming links are dead: SKIPPED, and its own links die."""
@@ -328,21 +329,23 @@ class Flow:
 
     def _decide_links(self, path: str, scope: Scope, node: Node, state: TaskState) -> None:
         """The task is over, well: each of its links is decided, once."""
-        if node.gateway is not None and state.status != SKIPPED:
-            self._decide_gateway(path, scope, node, state)
+        if node.gateway is not None:
+            self._split(path, scope, node, state, self.choose(path, node))
             return
+        broken = False
         for out in node.outs:
             edge = out.edge
-            taken = edge.on != "error"
+            taken = edge.on != "error" and not broken
             if taken and edge.guard is not None:
                 try:
                     taken = self.ask(edge.guard, path, f"link {edge.name}")
                 except Fault as fault:
                     self.fail_scope(path, scope, with_key(fault.failure, self.key(path, node.id)))
-                    return
+                    taken, broken = False, True
             self.route(path, scope, out, taken)
 
-    def _decide_gateway(self, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    def choose(self, path: str, node: Node) -> set[int]:
+        """Which links a gateway takes, by their places; Fault if none, or if an expression fails."""
         kind, default = node.gateway, node.config.get("default")
         taken: set[int] = set()
         for place, out in enumerate(node.outs):
@@ -359,32 +362,33 @@ class Flow:
             raise Fault(
                 Failure(code="no-branch", message=f"no branch of `{node.id}` holds and it has no default")
             )
-        state.status, state.ended_at = COMPLETED, self.at
-        if kind == "event":
-            self._arm(path, scope, node, [node.outs[i] for i in sorted(taken)])
-            return
-        for place, out in enumerate(node.outs):
-            self.route(path, scope, out, place in taken)
+        return taken
 
-    def _arm(self, path: str, scope: Scope, node: Node, outs: list[Out]) -> None:
-        """An event gateway: its targets wait together; the first in run order wins."""
+    def _split(self, path: str, scope: Scope, node: Node, state: TaskState, taken: set[int]) -> None:
+        for place, out in enumerate(node.outs):
+            if node.gateway == "event" and place in taken:
+                continue
+            self.route(path, scope, out, place in taken)
+        if node.gateway == "event":
+            self._arm(path, scope, node, [node.outs[i] for i in sorted(taken)], rescue=state.rescue)
+
+    def _arm(self, path: str, scope: Scope, node: Node, outs: list[Out], *, rescue: bool) -> None:
+        """An event gateway: its targets wait together; the first in run order wins. One that is over as soon as it is
+        armed (its signal was there, it is skipped, it fails) has won: those after it die."""
         nodes = self.plan.scopes[scope.plan].nodes
-        armed: list[str] = []
+        over = False
         for out in outs:
             state = scope.tasks.setdefault(out.target, TaskState())
+            if over:
+                state.deads += 1
+                self._die(path, scope, nodes[out.target], state)
+                continue
             state.trues += 1
-            state.group = node.id
+            state.group, state.rescue = node.id, rescue
             self._fire(path, scope, nodes[out.target], state)
-            armed.append(out.target)
-            if state.status not in OPEN_TASK and state.status != PENDING:
-                break
-        winner = next((id for id in armed if scope.tasks[id].status == COMPLETED), None)
-        if winner is not None:
-            self._disarm(path, scope, node.id, winner)
-            for out in outs:
-                if out.target not in armed:
-                    state = scope.tasks.setdefault(out.target, TaskState())
-                    self._die(path, scope, nodes[out.target], state)
+            if state.status not in OPEN_TASK:
+                over = True
+                self._disarm(path, scope, node.id, out.target)
 
     def _disarm(self, path: str, scope: Scope, group: str, winner: str) -> None:
         for id, state in list(scope.tasks.items()):
@@ -417,8 +421,10 @@ class Flow:
         elif raw is not None and isinstance(ref, int) and not self._replaying:
             self.hold(ref, decode(raw), len(raw))
 
-    def complete(self, path: str, scope: Scope, node: Node, state: TaskState) -> None:
-        """A task is done (its output is kept already): actions, undo entry, links."""
+    def complete(
+        self, path: str, scope: Scope, node: Node, state: TaskState, taken: set[int] | None = None
+    ) -> None:
+        """A task is done (its output is kept already): actions, undo entry, links (of a gateway: those it took)."""
         state.status, state.ended_at, state.failure = COMPLETED, self.at, None
         run = self.run
         run.tasks_done += 1
@@ -433,7 +439,10 @@ class Flow:
             self.fail_scope(path, scope, with_key(fault.failure, self.key(path, node.id)))
             return
         if run.stopping is None:
-            self._decide_links(path, scope, node, state)
+            if taken is not None:
+                self._split(path, scope, node, state, taken)
+            else:
+                self._decide_links(path, scope, node, state)
 
     def fail(self, path: str, scope: Scope, node: Node, state: TaskState, failure: Failure) -> None:
         """A task failed for good: handled by a true error link, or its scope fails."""

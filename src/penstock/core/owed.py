@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.model.effects import CancelChild, Deliver, Effect, Execute, StartChild
+from penstock.model.effects import Abandon, CancelChild, Deliver, Effect, Execute, StartChild
 from penstock.model.run import RETRYING, RUNNING, SCHEDULED, WAITING, Run
 
 
@@ -21,7 +21,9 @@ def owed(run: Run) -> list[Effect]:
         for id, state in scope.tasks.items():
             key = f"{path}/{id}" if path else id
             if state.attempt and state.status in (SCHEDULED, RUNNING, RETRYING):
-                found.append(Execute(key, state.attempt, state.due if state.status == RETRYING else None))
+                due = state.due if state.status == RETRYING else None
+                stopping = run.stopping is not None
+                found.append(Abandon(key, state.attempt) if stopping else Execute(key, state.attempt, due))
             elif state.child is not None and state.status == WAITING:
                 cancelling = run.stopping is not None and state.started
                 found.append(CancelChild(key, state.child) if cancelling else StartChild(key))
@@ -37,8 +39,11 @@ def references(run: Run) -> set[int]:
     for scope in run.scopes.values():
         for state in scope.tasks.values():
             if state.map is not None and not state.map.done:
-                wanted.add(state.map.items)
-                wanted.update(state.map.extra[max(0, state.map.next - state.map.total) :])
+                held = state.map
+                wanted.add(held.items)
+                wanted.update(held.extra[max(0, held.next - (held.total - len(held.extra))) :])
+        if isinstance(scope.item, int):
+            wanted.add(scope.item)
     wanted.discard(0)
     return wanted
 

@@ -173,7 +173,8 @@ class Node:
         self.join = "merge" if join is None else ("n" if join.kind == "any" else join.kind)
         self.join_n = 1 if join is None or join.kind == "any" else join.n
         self.join_cancel = join is not None and join.cancel
-        self.cancels: frozenset[str] = frozenset()
+        self.cancels: tuple[str, ...] = ()
+        """In the order of the document: every replay cancels alike."""
         self.conditions = [Guard(c, env) for c in task.conditions]
         self.inputs = [Input(name, source, env) for name, source in task.inputs.items()]
         self.output_schema: Schema | None = (
@@ -415,7 +416,7 @@ def _results(scope: ScopePlan) -> list[str]:
     return found
 
 
-def _only_through(scope: ScopePlan, join: Node) -> frozenset[str]:
+def _only_through(scope: ScopePlan, join: Node) -> tuple[str, ...]:
     """Tasks from which every path leads to `join`: those that reach it and, without it, reach no end."""
     before: dict[str, set[str]] = {}
     for node in scope.nodes.values():
@@ -436,7 +437,8 @@ def _only_through(scope: ScopePlan, join: Node) -> frozenset[str]:
     leaves = {n.id for n in scope.nodes.values() if n is not join and not all(o.role == INTERNAL for o in n.outs)}
     leaves |= {n.id for n in scope.nodes.values() if n is not join and not n.outs}
     elsewhere = reaching(leaves, join.id) | leaves
-    return frozenset(reaching([join.id], None) - elsewhere - {join.id})
+    found = reaching([join.id], None) - elsewhere - {join.id}
+    return tuple(id for id in scope.nodes if id in found)
 
 
 def _concurrent(plan: Plan, first: str, second: str) -> bool:

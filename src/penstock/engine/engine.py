@@ -273,6 +273,8 @@ class Engine:
             if items is None:
                 continue
             batch.append((run_id, items))
+            if self.owner is None:
+                self._cache.pop(run_id, None)  # others write: what is in memory here may be old
             if run_id not in self._cache:
                 first = items[0]
                 if first.tries or not isinstance(first.command, c.StartRun):
@@ -384,8 +386,21 @@ class Engine:
         entry = self._cache[run_id] = Entry(Flow(Run(id=run_id), plan), row)
         return entry
 
-    def count_open(self, change: int) -> None:
-        self._open_runs += change
+    def once(self, entry: Entry, key: str) -> bool:
+        """The activity itself says that it runs at most once."""
+        try:
+            node = entry.flow.locate(key)[2]
+        except KeyError:
+            return False
+        served = self.activities.get(str(node.config.get("activity", "")))
+        return served is not None and served.once
+
+    def own(self, owner: Owner, position: int) -> None:
+        """This process is the owner from now on; what it remembers may be old."""
+        self.owner, self.position = owner, position
+        self._open_runs = 0
+        self._cache.clear()
+        self.newest.clear()
 
     def _append_of(self, entry: Entry, events: list[Event]) -> Append:
         run, row = entry.flow.run, entry.row
@@ -459,7 +474,7 @@ class Engine:
                 points.reach("settle.performed")
             if run.closed:
                 self._closed(run_id, entry)
-            elif entry.tail >= snapshot_policy.EVENTS_MIN:
+            elif entry.tail >= snapshot_policy.EVENTS_MIN or run.updated_at - entry.snapshot_at > 600:
                 self._consider_snapshot(entry)
         if reconcile:
             self.reconcile(entry.flow)  # only now: what this turn decided is on disk
@@ -473,6 +488,8 @@ class Engine:
             self._fail(items, error)
             return
         for item in items:
+            if isinstance(error, Fenced) and item.future is None:
+                continue  # what this process did as the owner counts no more; what it was asked for does
             item.tries += 1
             if item.tries > TRIES_MAX:
                 self._fail([item], error)
@@ -584,7 +601,11 @@ class Engine:
             return
         if points.reach is not None:
             points.reach("recovery.owed")
-        self._perform(run.id, entry, owed(run))
+        wanted = owed(run)
+        attempts = {(run.id, e.key, e.attempt, e.undo) for e in wanted if isinstance(e, f.Execute)}
+        for ticket in [t for t in self._jobs if t[0] == run.id and t not in attempts]:
+            self.activities.cancel(ticket[0], ticket[1], ticket[2])
+        self._perform(run.id, entry, wanted)
         self._arm(run.id, entry)
         if run.closed:
             self._closed(run.id, entry)
@@ -906,6 +927,9 @@ class Engine:
         run_id, key, attempt = job.run_id, job.key, job.attempt
         undo = job.idempotency_key.endswith("/undo")
         ticket = (run_id, key, attempt, undo)
+        if self.owner is None:
+            self._free(ticket)  # begun as the owner, which this process is no longer
+            return
         now = self.clock.now()
         command: c.Command
         progress = self._progress.pop((run_id, key), None) if self._progress else None
@@ -927,6 +951,8 @@ class Engine:
     def _heartbeat(self, job: Job, progress: Any) -> None:
         from penstock.model.payload import encode_payload  # late: only attempts that beat need it
 
+        if self.owner is None:
+            return
         raw = encode_payload(progress)
         now = self.clock.now()
         last = self._progress.get((job.run_id, job.key))
@@ -945,7 +971,7 @@ class Engine:
         long = self._long
         while long and long[0][0] <= now - LONG_SECONDS:
             began, ticket = long.popleft()
-            if ticket in self._jobs and not ticket[3]:
+            if ticket in self._jobs and not ticket[3] and self.owner is not None:
                 self.post(
                     ticket[0],
                     Item(c.StartTask(at=now, key=ticket[1], attempt=ticket[2], worker=self.node, began=began)),

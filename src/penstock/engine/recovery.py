@@ -15,7 +15,7 @@ from penstock.engine.engine import Engine, Item
 from penstock.engine.history import Entry
 from penstock.errors import Fenced, StoreError
 from penstock.model import commands as c
-from penstock.model.effects import Execute
+from penstock.model.effects import Abandon, Execute
 from penstock.ports.store import Row
 
 log = logging.getLogger("penstock.engine")
@@ -33,6 +33,7 @@ class Ownership:
         self._address = ""
         self.recovered: asyncio.Event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._claiming: asyncio.Future[bool] | None = None
         self.counts = {"runs": 0, "lost": 0}
 
     async def open(self, *, keep: bool = True) -> bool:
@@ -50,6 +51,9 @@ class Ownership:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        if self._claiming is not None:
+            # A recovery that has begun is finished: to let go in the middle would look like a clean end.
+            await asyncio.gather(self._claiming, return_exceptions=True)
 
     async def release(self) -> None:
         engine = self._engine
@@ -76,10 +80,9 @@ class Ownership:
             return False
         # The one before has let go properly, and nobody has come and gone meanwhile.
         clean = before is None or (before.pid == 0 and owner.token == before.token + 1)
-        engine.owner = owner
         if points.reach is not None:
             points.reach("recovery.claimed")
-        engine.position = await engine.store.head()
+        engine.own(owner, await engine.store.head())
         await self._recover(clean=clean)
         return True
 
@@ -114,9 +117,12 @@ class Ownership:
         now = engine.clock.now()
         if not clean:
             for effect in owed(entry.flow.run):
-                if isinstance(effect, Execute):
+                if isinstance(effect, Execute | Abandon):
                     self.counts["lost"] += 1
-                    engine.post(run_id, Item(c.LoseTask(at=now, key=effect.key, attempt=effect.attempt)))
+                    once = engine.once(entry, effect.key)
+                    engine.post(
+                        run_id, Item(c.LoseTask(at=now, key=effect.key, attempt=effect.attempt, once=once))
+                    )
         if points.reach is not None:
             points.reach("recovery.lost")
         if entry.flow.run.dues and entry.flow.run.dues[0][0] <= now:
@@ -130,7 +136,8 @@ class Ownership:
             try:
                 if owner is None:
                     await engine.clock.sleep(STANDBY_SECONDS)
-                    await self._claim()
+                    self._claiming = asyncio.ensure_future(self._claim())
+                    await asyncio.shield(self._claiming)
                     continue
                 await engine.clock.sleep(RENEW_SECONDS)
                 if engine.owner is not None:

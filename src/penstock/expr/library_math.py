@@ -14,6 +14,7 @@ from penstock.expr.values import (
     Uint,
     checked_int,
     double_of,
+    order,
     overload_fault,
     spend,
 )
@@ -34,10 +35,11 @@ def _pick(frame: Frame, name: str, values: Sequence[Any], *, greatest: bool) -> 
         raise Fault(f"{name}() of nothing")
     spend(frame, len(values))
     best: Any = None
+    wanted = 1 if greatest else -1
     for value in values:
         if value.__class__ not in NUMERIC_CLASSES:
             overload_fault(name, value)
-        if best is None or (value > best if greatest else value < best):
+        if best is None or order(value, best, "<") == wanted:
             best = value
     return best
 

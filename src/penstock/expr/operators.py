@@ -15,7 +15,6 @@ from penstock.expr.registry import FUNCTIONS
 from penstock.expr.values import (
     INT_MAX,
     INT_MIN,
-    NUMERIC_CLASSES,
     SAME_CLASS_ORDERED,
     Fault,
     Frame,
@@ -31,6 +30,7 @@ Apply = Callable[[Frame, Any, Any], Any]
 # A chain longer than this is worked off in a loop instead of by nested calls.
 _NESTED_MAX = 8
 _TEXT_CONSTANT_MAX = 100
+_EXACT_MAX = 2.0**53
 _PLAIN = frozenset({int, Uint, float, bool, type(None)})
 # Division is not among them: Python rounds down where CEL goes toward zero.
 _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
@@ -135,9 +135,7 @@ def _relation(node: Binary, left: Run, right: Run, constant: Any) -> Run:
         a = left(frame)
         b = right(frame)
         cls = a.__class__
-        if (cls is b.__class__ and cls in SAME_CLASS_ORDERED) or (
-            cls in NUMERIC_CLASSES and b.__class__ in NUMERIC_CLASSES
-        ):
+        if cls is b.__class__ and cls in SAME_CLASS_ORDERED:
             return test(a, b)
         try:
             return order(a, b, symbol) in accepted
@@ -153,41 +151,61 @@ def _relation(node: Binary, left: Run, right: Run, constant: Any) -> Run:
         except Fault as fault:
             raise located(fault, position) from None
 
-    return _RELATIONS_TO_NUMBER[symbol](left, constant, slow)
+    return _RELATIONS_TO_NUMBER[symbol](left, constant, *_twin(constant), slow)
 
 
-def _greater(left: Run, number: Any, slow: Callable[[Any], bool]) -> Run:
+def _twin(number: Any) -> tuple[Any, Any]:
+    """The other class of number that may be compared at once, and with what.
+
+    An int and a double are compared as doubles. Up to 2**53 that is what Python does too.
+    """
+    if number.__class__ is int:
+        return float, float(number)
+    return (int, number) if abs(number) < _EXACT_MAX else (None, number)
+
+
+def _greater(left: Run, number: Any, other: Any, twin: Any, slow: Callable[[Any], bool]) -> Run:
+    same = number.__class__
+
     def compare(frame: Frame) -> Any:
         a = left(frame)
         cls = a.__class__
-        return a > number if cls is int or cls is float else slow(a)
+        return a > number if cls is same else a > twin if cls is other else slow(a)
 
     return compare
 
 
-def _greater_equal(left: Run, number: Any, slow: Callable[[Any], bool]) -> Run:
+def _greater_equal(
+    left: Run, number: Any, other: Any, twin: Any, slow: Callable[[Any], bool]
+) -> Run:
+    same = number.__class__
+
     def compare(frame: Frame) -> Any:
         a = left(frame)
         cls = a.__class__
-        return a >= number if cls is int or cls is float else slow(a)
+        return a >= number if cls is same else a >= twin if cls is other else slow(a)
 
     return compare
 
 
-def _less(left: Run, number: Any, slow: Callable[[Any], bool]) -> Run:
+def _less(left: Run, number: Any, other: Any, twin: Any, slow: Callable[[Any], bool]) -> Run:
+    same = number.__class__
+
     def compare(frame: Frame) -> Any:
         a = left(frame)
         cls = a.__class__
-        return a < number if cls is int or cls is float else slow(a)
+        return a < number if cls is same else a < twin if cls is other else slow(a)
 
     return compare
 
 
-def _less_equal(left: Run, number: Any, slow: Callable[[Any], bool]) -> Run:
+def _less_equal(left: Run, number: Any, other: Any, twin: Any, slow: Callable[[Any], bool]) -> Run:
+    same = number.__class__
+
     def compare(frame: Frame) -> Any:
         a = left(frame)
         cls = a.__class__
-        return a <= number if cls is int or cls is float else slow(a)
+        return a <= number if cls is same else a <= twin if cls is other else slow(a)
 
     return compare
 

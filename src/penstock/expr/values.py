@@ -308,7 +308,11 @@ def equal(frame: Frame, a: Any, b: Any) -> bool:
     """CEL equality: numbers by value whatever their type, otherwise false between kinds."""
     kind_a, kind_b = kind_of(a), kind_of(b)
     if kind_a != kind_b:
-        return kind_a in _NUMERIC_KINDS and kind_b in _NUMERIC_KINDS and bool(a == b)
+        if kind_a not in _NUMERIC_KINDS or kind_b not in _NUMERIC_KINDS:
+            return False
+        if kind_a == "double" or kind_b == "double":
+            return double_of(a) == double_of(b)
+        return bool(a == b)
     match kind_a:
         case "list":
             size = len(a)
@@ -373,7 +377,9 @@ def order(a: Any, b: Any, symbol: str) -> int:
     """-1, 0 or 1; 2 where neither is less (NaN); a fault between kinds that have no order."""
     kind_a, kind_b = kind_of(a), kind_of(b)
     if kind_a in _NUMERIC_KINDS and kind_b in _NUMERIC_KINDS:
-        pass
+        if kind_a != kind_b and (kind_a == "double" or kind_b == "double"):
+            # As doubles, which beyond 2**53 is not exact: so CEL's conformance tests want it.
+            a, b = double_of(a), double_of(b)
     elif kind_a != kind_b or kind_a not in ("string", "bytes", "bool", "timestamp", "duration"):
         overload_fault(f"_{symbol}_", a, b)
     elif kind_a == "timestamp":

@@ -69,6 +69,8 @@ class LoseTask(_Command, frozen=True):
 
     key: str
     attempt: int
+    once: bool = False
+    """The activity itself is declared so."""
     progress: bytes | None = None
 
 

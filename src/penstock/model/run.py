@@ -89,6 +89,8 @@ class TaskState(Struct, omit_defaults=True):
     status: str = PENDING
     trues: int = 0
     deads: int = 0
+    dead_link: int = 0
+    """Of a join that can starve: the first link that died, by its index from 1."""
     rescue: bool = False
     """Reached by an `always` link of a failed task: it still runs while its scope fails."""
     attempt: int = 0
