@@ -142,7 +142,7 @@ class Generator:
     def int(self, depth: int) -> str:
         return self.one(
             ["0", "1", "2", "-1", "7", "i", "neg", "10", "9223372036854775807", "size(xs)",
-             "-9223372036854775808", "0x1F", "m.a", "m['b']", "1000000"],
+             "-9223372036854775808", "9007199254740993", "0x1F", "m.a", "m['b']", "1000000"],
             ["(<int> + <int>)", "(<int> - <int>)", "(<int> * <int>)", "(<int> / <int>)",
              "(<int> % <int>)", "-(<int>)", "size(<string>)", "<ints>.size()", "size(<map>)",
              "int(<double>)", "int(<uint>)", "int(<numeral>)", "(<bool> ? <int> : <int>)",
@@ -188,7 +188,8 @@ class Generator:
 
     def double(self, depth: int) -> str:
         return self.one(
-            ["0.0", "1.0", "-1.5", "2.5", "d", "1e3", ".5", "1e300", "-0.0", "3.25"],
+            ["0.0", "1.0", "-1.5", "2.5", "d", "1e3", ".5", "1e300", "-0.0", "3.25",
+             "9223372036854775808.0", "9007199254740992.0"],
             ["(<double> + <double>)", "(<double> - <double>)", "(<double> * <double>)",
              "(<double> / <double>)", "-(<double>)", "double(<int>)", "double(<uint>)",
              "(<bool> ? <double> : <double>)", "math.ceil(<double>)", "math.floor(<double>)",
@@ -252,7 +253,8 @@ class Generator:
              "<bool> < <bool>", "<time> < <time>", "<duration> >= <duration>", "<time> == <time>",
              "<ints> == <ints>", "<strings> != <strings>", "<map> == <map>",
              "dyn(<int>) == <double>", "dyn(<uint>) == <int>", "dyn(<double>) != <uint>",
-             "dyn(<int>) < dyn(<double>)", "dyn(<uint>) >= dyn(<int>)", "dyn(<string>) == <int>",
+             "dyn(<int>) < dyn(<double>)", "dyn(<int>) >= 2.5", "dyn(<double>) < 3", "dyn(<int>) == <double>",
+             "dyn(<double>) <= 9223372036854775807", "dyn(<int>) > 9223372036854775808.0", "dyn(<uint>) >= dyn(<int>)", "dyn(<string>) == <int>",
              "dyn(<ints>) == [1.0, 2.0]", "<dyn> == <dyn>", "<dyn> < <dyn>", "<dyn> == null",
              "<int> in <ints>", "<string> in <strings>", "<key> in <map>", "dyn(<double>) in <ints>",
              "<string>.contains(<string>)", "<string>.startsWith(<string>)",
