@@ -284,10 +284,8 @@ def _what(path: Path) -> str:
 
 
 def _field(path: Path) -> str:
-    names = [index for index, step in enumerate(path) if isinstance(step, str)]
-    if not names:
-        return "a definition"
-    name, *indexes = path[names[-1] :]
+    last = max(index for index, step in enumerate(path) if isinstance(step, str))
+    name, *indexes = path[last:]
     return "`" + str(name) + "".join(f"[{index}]" for index in indexes) + "`"
 
 
