@@ -391,9 +391,10 @@ class Flow:
                 self._disarm(path, scope, node.id, out.target)
 
     def _disarm(self, path: str, scope: Scope, group: str, winner: str) -> None:
-        for id, state in list(scope.tasks.items()):
-            if id != winner and state.group == group and state.status in OPEN_TASK:
-                self.cancel_task(path, scope, id, state)
+        for out in self.plan.scopes[scope.plan].nodes[group].outs:
+            state = scope.tasks.get(out.target)
+            if state is not None and out.target != winner and state.group == group and state.status in OPEN_TASK:
+                self.cancel_task(path, scope, out.target, state)
 
     # --- how tasks end ---------------------------------------------------------------------------------------
 
