@@ -265,9 +265,10 @@ def _gap(row: list[Spot], links: list[tuple[Spot, Spot, int]]) -> list[Piece]:
     """Where the lines of one gap run. Sources with the same targets share a horizontal line."""
     ports: dict[tuple[int, bool], int] = {}
     for upper, lower, _ in links:
-        if lower.covers(upper.at) and len(lower.above) == 1:
+        near = abs(upper.at - lower.at) <= 2 or (len(upper.below) == 1 and len(lower.above) == 1)
+        if near and lower.covers(upper.at) and len(lower.above) == 1:
             ports[(id(lower), True)] = upper.at
-        elif upper.covers(lower.at) and len(upper.below) == 1:
+        elif near and upper.covers(lower.at) and len(upper.below) == 1:
             ports[(id(upper), False)] = lower.at
     groups: dict[tuple[int, ...], list[tuple[Spot, Spot, int, int, int]]] = {}
     for upper, lower, arc in links:

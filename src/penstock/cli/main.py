@@ -126,8 +126,9 @@ def _usage(error: click.UsageError) -> Problem:
     hint = f"{command} --help shows how"
     if isinstance(error, click.NoSuchOption):
         message = f"{command} has no option `{error.option_name}`"
-        if error.possibilities:
-            hint = f"did you mean `{sorted(error.possibilities)[0]}`?"
+        from penstock.cli.words import did_you_mean
+
+        hint = did_you_mean(error.option_name, error.possibilities or ()) or hint
     return Problem("usage", message, hint=hint)
 
 

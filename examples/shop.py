@@ -1,0 +1,83 @@
+"""A shop's activities, for `make run`: `penstock run examples/demo.yaml --app examples/shop.py`.
+
+They only sleep a little and say what a real shop would have done. What they keep in memory is forgotten when the
+process ends; what Penstock keeps is not: kill the demo half way, start it again, and it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from penstock import Fail, Retry, activity
+
+PRICES = {"pen": 250, "ink": 900, "paper": 450, "ruler": 320, "desk": 24_900}
+_hiccups: set[str] = set()
+
+
+@activity
+async def check_customer(customer: str) -> dict[str, object]:
+    """Who is it, and how good a customer?"""
+    await asyncio.sleep(1.5)
+    return {"name": customer, "level": "gold" if customer == "ann" else "new"}
+
+
+@activity
+async def reserve_stock(sku: str) -> dict[str, str]:
+    """One thing off the shelf."""
+    await asyncio.sleep(0.9)
+    if sku not in PRICES:
+        raise Fail(f"we do not sell `{sku}`", code="unknown-sku")
+    return {"reservation": f"r-{sku}"}
+
+
+@activity
+async def release_stock(reserved: dict[str, str]) -> None:
+    """And back on the shelf."""
+    await asyncio.sleep(0.4)
+
+
+@activity
+async def price_order(skus: list[str]) -> int:
+    await asyncio.sleep(1.0)
+    return sum(PRICES.get(sku, 0) for sku in skus)
+
+
+@activity(retry=Retry(attempts=5, first=2.0, jitter=0.0), timeout=10)
+async def charge_card(card: str, cents: int, order: str) -> dict[str, object]:
+    """The first try times out at the bank, as first tries do; the second goes through."""
+    await asyncio.sleep(1.2)
+    if order not in _hiccups:
+        _hiccups.add(order)
+        raise ConnectionError("the bank did not answer")
+    return {"payment": f"p-{order}", "cents": cents}
+
+
+@activity
+async def refund_card(payment: str) -> None:
+    await asyncio.sleep(0.8)
+
+
+@activity
+def pack_item(sku: str) -> str:
+    """Plain `def`: it runs in a thread, so that it may block."""
+    time.sleep(1.1)
+    return f"{sku}, wrapped"
+
+
+@activity
+async def choose_gift(name: str) -> str:
+    await asyncio.sleep(1.3)
+    return f"a bookmark for {name}"
+
+
+@activity
+async def ship_parcel(things: list[str], gift: str | None = None) -> dict[str, object]:
+    await asyncio.sleep(1.5)
+    return {"parcel": f"{len(things)} things" + (f" and {gift}" if gift else "")}
+
+
+@activity
+async def send_receipt(customer: str, cents: int) -> str:
+    await asyncio.sleep(1.0)
+    return f"{customer} paid {cents / 100:.2f}"

@@ -1,0 +1,243 @@
+"""Commands about definitions: `verify`, `explain`, `graph`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.output import COMPLETED, FAILED, REFUSED, USAGE, Problem, coloured, give, give_json, say
+from penstock.cli.session import json_option, opened, perform, store_flag, store_option
+from penstock.cli.words import did_you_mean
+
+if TYPE_CHECKING:
+    from penstock.dsl.load import Loaded
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def looks_like_file(name: str) -> bool:
+    return name.endswith(SUFFIXES) or Path(name).is_file()
+
+
+def found_file(name: str) -> Path:
+    """The file, or the one that was probably meant."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise Problem("usage", f"{name} is a folder, not a definition")
+    near = [p.name for p in path.parent.iterdir() if p.suffix in SUFFIXES] if path.parent.is_dir() else []
+    meant = did_you_mean(path.name, near)
+    raise Problem("usage", f"there is no file {name}", hint=meant)
+
+
+def read_definition(name: str) -> Loaded:
+    """A definition from a file, or DefinitionInvalid with all that is wrong with it."""
+    from penstock.verify.structure import examine_file  # late: heavy
+
+    path = found_file(name)
+    try:
+        return examine_file(path).accepted()
+    except OSError as error:
+        raise Problem("usage", f"{name} cannot be read: {error.strerror}") from None
+
+
+@click.command("verify")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@click.option("--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--app", metavar="FILE|MODULE[:ATTR]", help="Check too that its activities exist there.")
+@json_option
+def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json: bool) -> int:
+    """Check definitions before anything runs.
+
+    \b
+    Example:
+      penstock verify order.yaml
+      penstock verify *.yaml --app shop.py --format json
+
+    Exit status: 0 if nothing is wrong (warnings allowed), 1 if something is refuted.
+    """
+    from penstock.verify.report import as_data, render, summary
+    from penstock.verify.structure import Examined, examine_file
+
+    names: list[str] | None = None
+    if app:
+        from penstock.cli.app import load_app
+        from penstock.sdk.workflow import name_of
+
+        names = [name_of(each) for each in load_app(app)] + ["http"]
+    examined: list[Examined] = []
+    for name in files:
+        path = found_file(name)
+        try:
+            examined.append(examine_file(path, activities=names))
+        except OSError as error:
+            raise Problem("usage", f"{name} cannot be read: {error.strerror}") from None
+    findings = [finding for each in examined for finding in each.findings]
+    if as_json or format == "json":
+        give_json({"findings": [as_data(finding) for finding in findings]})
+    else:
+        for each in examined:
+            text = "" if each.loaded is None else each.loaded.text
+            text = text or Path(each.source).read_text(encoding="utf-8", errors="replace")
+            if each.findings:
+                give(render(each.findings, text, colour=coloured(sys.stdout)))
+            size = ""
+            if each.loaded is not None and not each.errors:
+                definition = each.loaded.definition
+                size = f": {len(definition.tasks)} tasks, {len(definition.links)} links"
+            say(f"{each.source}{size}: {summary(each.findings)}")
+        if findings:
+            codes = list(dict.fromkeys(finding.code for finding in findings))
+            say(f"penstock explain {codes[0]} says more")
+    return FAILED if any(each.errors for each in examined) else COMPLETED
+
+
+def pages() -> Path:
+    """Where the pages of error codes are: in the installed package, or beside the source."""
+    packaged = Path(__file__).resolve().parents[1] / "docs" / "errors"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[3] / "docs" / "errors"
+
+
+@click.command("explain")
+@click.argument("code", required=False)
+@json_option
+def explain_command(code: str | None, as_json: bool) -> int:
+    """Say what an error code means and what to do.
+
+    \b
+    Example:
+      penstock explain dangling-link
+      penstock explain            lists all codes
+    """
+    from penstock import errors
+
+    known = {page.stem: page for page in pages().glob("*.md")}
+    words = {
+        each.code: " ".join((each.__doc__ or "").split())
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.PenstockError)
+    }
+    if code is None:
+        codes = sorted({*known, *words})
+        if as_json:
+            give_json(codes)
+        else:
+            give("\n".join(codes))
+        return COMPLETED
+    code = code.strip().removeprefix("error[").removeprefix("warning[").rstrip("]:").lower()
+    if code in known:
+        text = known[code].read_text(encoding="utf-8")
+    elif code in words:
+        text = f"# {code}\n\n{words[code]}\n"
+    else:
+        raise Problem(
+            "code-unknown", f"no page explains `{code}`", status=REFUSED,
+            hint=did_you_mean(code, {*known, *words}) or "penstock explain lists the codes that have one",
+        )  # fmt: skip
+    if as_json:
+        give_json({"code": code, "text": text})
+    elif sys.stdout.isatty() and coloured(sys.stdout):
+        from rich.markdown import Markdown
+
+        from penstock.cli.output import console
+
+        console(sys.stdout).print(Markdown(text))
+    else:
+        give(text.rstrip("\n"))
+    return COMPLETED
+
+
+@click.command("graph")
+@click.argument("name", metavar="FILE|ID")
+@click.option("--width", type=click.IntRange(20, 1000), help="Columns to draw in; the terminal's if left out.")
+@json_option
+@store_option
+def graph_command(name: str, width: int | None, as_json: bool, url: str) -> int:
+    """Draw a definition, or a run with its progress.
+
+    \b
+    Example:
+      penstock graph order.yaml
+      penstock graph order-7
+    """
+    if looks_like_file(name):
+        return _draw_file(name, width, as_json)
+    if not looks_like_file(name) and ("/" in name and Path(name).parent.is_dir() and name.endswith(".yaml")):
+        return USAGE
+    return perform(_draw_run(name, width, as_json, url))
+
+
+def _size(width: int | None) -> tuple[int, int]:
+    import shutil
+
+    return (width or shutil.get_terminal_size((100, 40)).columns) - 1, 1000
+
+
+def _draw_file(name: str, width: int | None, as_json: bool) -> int:
+    from penstock.cli.follow import links_of, tasks_of
+    from penstock.cli.graph import Look, arrange
+
+    definition = read_definition(name).definition
+    if as_json:
+        give_json({"tasks": list(definition.tasks), "links": definition.links})
+        return COMPLETED
+    columns, rows = _size(width)
+    drawing = arrange(tasks_of(definition), links_of(definition), width=columns, height=rows)
+    if drawing is None:
+        for link in definition.links:
+            give(f"{link.from_} -> {link.to}")
+        return COMPLETED
+    points = {id: Look("●" if task.type == "start" else "○", "pending") for id, task in definition.tasks.items() if task.type in ("start", "end")}
+    looks = {id: points.get(id) or Look("·", "pending") for id in definition.tasks}
+    _print(drawing.draw(looks, {}))
+    return COMPLETED
+
+
+async def _draw_run(id: str, width: int | None, as_json: bool, url: str) -> int:
+    import time
+
+    from penstock.cli.follow import Followed, links_of, tasks_of
+    from penstock.cli.graph import arrange
+
+    async with opened(url) as session:
+        run = await session.get(id)
+        items = await run.history()
+        view = await run.show()
+        followed = Followed(id, await session.plan(view.definition, view.version))
+        for item in items:
+            followed.take(item.seq, item.event)
+    now = time.time()
+    decided = followed.links()
+    if as_json:
+        links = [
+            {"from": link.from_, "to": link.to, "state": decided.get(i, "open")}
+            for i, link in enumerate(followed.definition.links)
+        ]
+        states = {task: followed.state(task) for task in followed.definition.tasks}
+        give_json({
+            "id": id, "status": followed.status, "links": links,
+            "tasks": {task: "PENDING" if state is None else state.status for task, state in states.items()},
+        })  # fmt: skip
+        return COMPLETED
+    columns, rows = _size(width)
+    drawing = arrange(tasks_of(followed.definition), links_of(followed.definition), width=columns, height=rows)
+    if drawing is None:
+        say(f"it is too wide for {columns} columns: penstock show {id}{store_flag(url)}, or --width")
+        for link, state in ((link, decided.get(i, "open")) for i, link in enumerate(followed.definition.links)):
+            give(f"{link.from_} -> {link.to}  {state}")
+        return COMPLETED
+    _print(drawing.draw({task: followed.look(task, now) for task in followed.definition.tasks}, decided))
+    return COMPLETED
+
+
+def _print(rows: list[list[tuple[str, str]]]) -> None:
+    if not coloured(sys.stdout):
+        give("\n".join("".join(part for part, _ in row) for row in rows))
+        return
+    from penstock.cli.output import console, text_of
+
+    console(sys.stdout).print(text_of(rows), crop=False, no_wrap=True, overflow="ignore")

@@ -1,0 +1,309 @@
+"""Commands that only look: `list`, `show`, `why`, `history`, `audit`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.humane import ago, duration, local, until
+from penstock.cli.inputs import parse_moment, parse_pairs
+from penstock.cli.output import COMPLETED, FAILED, Problem, brief, give, give_json, paint, say, table, visible
+from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
+
+if TYPE_CHECKING:
+    from penstock.ports.runs import RunView, TaskView
+    from penstock.ports.store import Row
+
+STATUSES = (
+    "OPEN", "CLOSED", "CREATED", "RUNNING", "WAITING", "PAUSED", "COMPENSATING", "COMPLETED", "FAILED", "CANCELLED",
+    "TERMINATED", "TIMED_OUT", "CONTINUED",
+)  # fmt: skip
+TASKS_SHOWN = 60
+
+
+@click.command("list")
+@click.option("--status", metavar="STATUS", help="A status, or open, closed, paused.")
+@click.option("--definition", metavar="ID", help="Runs of that definition.")
+@click.option("--attr", "attributes", multiple=True, metavar="K=V", help="Runs with that attribute; may be repeated.")
+@click.option("--since", metavar="TIME", help="Created since: 2h, or 2026-05-01T12:00.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option("--after", type=int, metavar="CURSOR", help="Go on where the page before ended.")
+@json_option
+@store_option
+def list_command(
+    status: str | None, definition: str | None, attributes: tuple[str, ...], since: str | None, limit: int,
+    after: int | None, as_json: bool, url: str,
+) -> int:  # fmt: skip
+    """List runs, the newest first.
+
+    \b
+    Example:
+      penstock list --status open --definition order
+      penstock list --attr region=eu --since 2h --json
+    """
+    if status is not None:
+        status = status.upper().replace("-", "_")
+        if status not in STATUSES:
+            from penstock.cli.words import did_you_mean
+
+            raise Problem(
+                "usage", f"`{status}` is no status of a run", place="--status",
+                hint=did_you_mean(status, STATUSES) or ", ".join(STATUSES).lower(),
+            )  # fmt: skip
+    wanted: dict[str, Any] = {
+        "status": status, "definition": definition, "attributes": parse_pairs(attributes, "--attr"), "after": after,
+        "created_after": None if since is None else parse_moment(since, "--since"),
+    }  # fmt: skip
+
+    async def work() -> int:
+        async with opened(url) as session:
+            rows = await session.engine.list(limit=limit + 1, **wanted)
+            owner = await session.owner()
+        more = len(rows) > limit
+        rows = rows[:limit]
+        if as_json:
+            give_json([_row(row) for row in rows])
+        elif rows:
+            now = time.time()
+            table(
+                ("ID", "STATUS", "DEFINITION", "VERSION", "CREATED", "TOOK", "NEXT DUE"),
+                [
+                    (
+                        row.id, "PAUSED" if row.paused else row.status, row.definition, row.version, ago(row.created_at, now),
+                        duration((row.ended_at or now) - row.created_at),
+                        "" if row.next_due is None or not row.open else until(row.next_due, now),
+                    )
+                    for row in rows
+                ],
+                styles=(None, "status", None, None, None, None, None),
+            )  # fmt: skip
+        else:
+            say("no runs" + (" like that" if any(wanted.values()) else ""))
+        if more:
+            say(f"more: --after {rows[-1].key}")
+        if any(row.open for row in rows) and not as_json:
+            say(owner_text(owner))
+        return COMPLETED
+
+    return perform(work())
+
+
+def _row(row: Row) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "id": row.id, "generation": row.generation, "definition": row.definition, "version": row.version,
+        "status": "PAUSED" if row.paused else row.status, "revision": row.revision, "created_at": row.created_at,
+        "last_updated": row.updated_at, "ended_at": row.ended_at, "next_due": row.next_due, "created_by": row.created_by,
+        "attributes": msgspec.json.decode(row.attributes or b"{}"), "cursor": row.key,
+    }  # fmt: skip
+
+
+@click.command("show")
+@click.argument("id")
+@json_option
+@store_option
+def show_command(id: str, as_json: bool, url: str) -> int:
+    """Show a run and its tasks.
+
+    \b
+    Example:
+      penstock show order-7
+      penstock show order-7 --json | jq .output
+    """
+
+    async def work() -> int:
+        async with opened(url) as session:
+            run = await session.get(id)
+            view = await run.show()
+            owner = await session.owner()
+        if as_json:
+            give_json(view)
+        else:
+            _show(view)
+            if view.ended_at is None:
+                say(f"{owner_text(owner)}; penstock why {id}{store_flag(url)}")
+        return COMPLETED
+
+    return perform(work())
+
+
+def _show(view: RunView) -> None:
+    now = time.time()
+    status = view.shown_status
+    import sys
+
+    give(f"{paint(view.id, 'title', sys.stdout)}  {paint(status, status.lower(), sys.stdout)}")
+    facts: list[tuple[str, str]] = [
+        ("definition", f"{view.definition} version {view.version}"),
+        ("created", f"{ago(view.created_at, now)} ({local(view.created_at, now)})" + (f" by {view.created_by}" if view.created_by else "")),
+    ]
+    if view.ended_at is not None:
+        facts.append(("ended", f"{ago(view.ended_at, now)} ({local(view.ended_at, now)}), after {duration(view.ended_at - view.created_at)}"))
+    if view.generation > 1:
+        facts.append(("generation", str(view.generation)))
+    if view.parent:
+        facts.append(("parent", view.parent))
+    if view.cancel_requested:
+        facts.append(("cancel", "requested"))
+    if view.attributes:
+        facts.append(("attributes", brief(view.attributes)))
+    facts.append(("input", brief(view.input)))
+    if view.data:
+        facts.append(("data", brief(view.data)))
+    if status == "COMPLETED":
+        facts.append(("output", brief(view.output)))
+    for failure in view.error_stack:
+        where = f" in {failure.key}" if failure.key else ""
+        facts.append(("error", f"[{failure.code}]{where} {failure.type + ': ' if failure.type else ''}{failure.message}"))
+    facts.append(("events", str(view.revision)))
+    for name, value in facts:
+        give(f"  {name:<11}{visible(value)}")
+    tasks = view.tasks[:TASKS_SHOWN]
+    if tasks:
+        give("")
+        table(
+            ("TASK", "STATUS", "TRIES", "TOOK", "OUTPUT"),
+            [(t.key, t.status, str(t.attempts or ""), _took(t, now), _said(t, now)) for t in tasks],
+            styles=(None, "status", None, None, "detail"),
+        )
+        if len(view.tasks) > len(tasks):
+            say(f"and {len(view.tasks) - len(tasks)} more: --json shows all")
+
+
+def _took(task: TaskView, now: float) -> str:
+    began = task.started_at or task.scheduled_at
+    if not began:
+        return ""
+    return duration((task.ended_at if task.ended_at is not None else now) - began)
+
+
+def _said(task: TaskView, now: float) -> str:
+    if task.error is not None and task.status != "COMPLETED":
+        return f"[{task.error.code}] {task.error.message}"[:100]
+    if task.due is not None and task.ended_at is None:
+        return until(task.due, now)
+    return "" if task.output is None else brief(task.output, 80)
+
+
+@click.command("why")
+@click.argument("id")
+@json_option
+@store_option
+def why_command(id: str, as_json: bool, url: str) -> int:
+    """Say what a run waits for.
+
+    \b
+    Example:
+      penstock why order-7
+    """
+
+    async def work() -> int:
+        async with opened(url) as session:
+            run = await session.get(id)
+            found = [each for each in await run.why() if each.kind != "owner"]
+            status = await run.status()
+            owner = await session.owner()
+        if as_json:
+            give_json({"id": id, "status": status, "why": found, "owner": owner})
+            return COMPLETED
+        now = time.time()
+        for each in found:
+            due = "" if each.due is None else f", {until(each.due, now)} ({local(each.due, now)})"
+            give(f"{each.kind:<9}{visible(each.message)}{due}")
+        if not found:
+            give(f"run {id} waits for nothing: it is {status}")
+        else:
+            say(owner_text(owner) + ("; start one to go on: penstock run …" if owner is None else ""))
+        for each in found:
+            if each.kind == "signal":
+                name = each.message.split("`")[1] if "`" in each.message else "NAME"
+                say(f"{paint('next', 'hint')}: penstock signal {id} {name} [JSON]{store_flag(url)}")
+            elif each.kind == "form":
+                say(f"{paint('next', 'hint')}: penstock submit {id} {each.key} '{{…}}'{store_flag(url)}")
+            elif each.kind == "pause":
+                say(f"{paint('next', 'hint')}: penstock resume {id}{store_flag(url)}")
+        return COMPLETED
+
+    return perform(work())
+
+
+@click.command("history")
+@click.argument("id")
+@json_option
+@store_option
+def history_command(id: str, as_json: bool, url: str) -> int:
+    """Show all that has happened to a run, event by event.
+
+    \b
+    Example:
+      penstock history order-7
+      penstock history order-7 --json | jq '.[] | select(.type == "task_failed")'
+    """
+
+    async def work() -> int:
+        import msgspec
+
+        from penstock.cli.follow import told
+
+        async with opened(url) as session:
+            run = await session.get(id)
+            items = await run.history()
+        if as_json:
+            out: list[Any] = []
+            for item in items:
+                event = msgspec.json.decode(msgspec.json.encode(item.event))
+                out.append({"seq": item.seq, "position": item.position, **event, "hash": item.hash})
+            give_json(out)
+            return COMPLETED
+        first = items[0].at
+        now = time.time()
+        table(
+            ("SEQ", "TIME", "AFTER", "EVENT", "TASK", "WHAT"),
+            [
+                (
+                    str(item.seq), local(item.at, now), "+" + duration(item.at - first), item.type,
+                    getattr(item.event, "key", "") or "", told(item.event),
+                )
+                for item in items
+            ],
+            styles=("detail", "detail", "detail", "title", None, None),
+        )  # fmt: skip
+        return COMPLETED
+
+    return perform(work())
+
+
+@click.command("audit")
+@click.argument("id", required=False)
+@json_option
+@store_option
+def audit_command(id: str | None, as_json: bool, url: str) -> int:
+    """Check that histories still say what they said when they were written (hash chains).
+
+    \b
+    Example:
+      penstock audit
+      penstock audit order-7
+
+    Exit status: 0 if all fits together, 1 if not.
+    """
+
+    async def work() -> int:
+        async with opened(url) as session:
+            if id is not None:
+                await session.get(id)
+            found = await session.engine.audit(id)
+            runs = 1 if id is not None else None
+        if as_json:
+            give_json({"problems": found})
+        else:
+            for each in found:
+                give(visible(each))
+            if not found:
+                say(f"{'run ' + id if runs else 'all runs'}: every event is what was written")
+        return FAILED if found else COMPLETED
+
+    return perform(work())

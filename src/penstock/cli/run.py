@@ -1,0 +1,203 @@
+"""`penstock run`: an engine in this process, one run, and its progress before one's eyes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.session import perform, store_option
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from penstock.cli.follow import Followed
+    from penstock.cli.live import Plain
+    from penstock.sdk.client import Engine, Run
+
+NEAR_RUNS = 500
+
+
+@click.command("run")
+@click.argument("file", type=click.Path())
+@click.option("--app", metavar="FILE|MODULE[:ATTR]", help="Where the activities are: a Python file or a module.")
+@click.option("-i", "--input", "inputs", multiple=True, metavar="JSON|@FILE|K=V", help="The run's input; may be repeated.")
+@click.option("--id", "id", metavar="ID", help="Of the run; the definition's own id if left out.")
+@click.option("--by", metavar="WHO", help="Who starts it.")
+@click.option("--plain", is_flag=True, help="Lines instead of a picture.")
+@store_option
+def run_command(
+    file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, plain: bool, url: str
+) -> int:
+    """Run a definition here and watch it.
+
+    \b
+    Example:
+      penstock run order.yaml --app shop.py -i '{"sku": "A1"}'
+      penstock run order.yaml --app shop.py -i sku=A1 -i cents=1999 --id order-7
+
+    Started again, after Ctrl-C, kill -9 or a power cut, it continues the open run of that id. If that run has ended,
+    the next one is started: order-7-2, order-7-3, and so on. The result goes to stdout. Exit status: 0 completed,
+    1 failed, 2 usage, 3 refused, 4 unreachable.
+    """
+    return perform(_run(file, app, inputs, id, by, plain, url))
+
+
+async def _run(
+    file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, plain: bool, url: str
+) -> int:
+    import asyncio
+    import signal
+
+    from penstock.cli.app import load_app
+    from penstock.cli.definitions import read_definition
+    from penstock.cli.inputs import parse_inputs
+    from penstock.wiring import open as open_engine
+
+    given = parse_inputs(inputs)
+    loaded = read_definition(file)
+    activities = load_app(app) if app else []
+    stop = asyncio.Event()
+    interrupts = 0
+
+    def interrupted() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        stop.set()
+        if interrupts > 1:
+            import os
+
+            os._exit(130)  # asked twice: whatever is lost is recovered
+
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, interrupted)
+    async with open_engine(url, activities=activities) as engine:
+        kept = await engine.register(loaded)
+        run, note = await _begin(engine, kept.id, given, id, by)
+        return await _watch(engine, run, url, stop, note, plain)
+
+
+async def _begin(engine: Engine, definition: str, given: Any, id: str | None, by: str | None) -> tuple[Run, str]:
+    """The open run of that id, or a new one."""
+    base = id or definition
+    pattern = re.compile(rf"{re.escape(base)}(?:-(\d{{1,9}}))?")
+    newest, number = None, 0
+    for row in await engine.list(id_prefix=base, limit=NEAR_RUNS):
+        match = pattern.fullmatch(row.id)
+        if match and int(match[1] or 1) > number:
+            newest, number = row, int(match[1] or 1)
+    if newest is not None and newest.open:
+        if given is None and newest.definition == definition:
+            return await engine.get(newest.id), f"continues run {newest.id}"
+        from penstock.errors import Rejected
+
+        try:
+            return await engine.start(definition, given, id=newest.id), f"continues run {newest.id}"
+        except Rejected as error:
+            if error.code != "id-taken" or id is not None:
+                raise
+    name = base if newest is None else f"{base}-{number + 1}"
+    run = await engine.start(definition, given, id=name, created_by=by)
+    if newest is None:
+        return run, ""
+    return run, f"run {newest.id} {f'has ended {newest.status}' if not newest.open else 'is open with another input'}; this is {name}"
+
+
+async def _watch(engine: Engine, run: Run, url: str, stop: asyncio.Event, note: str, plain: bool) -> int:
+    import asyncio
+
+    from penstock.cli.follow import Followed
+    from penstock.cli.live import Plain, View, show_live
+    from penstock.cli.output import console, paint, say
+    from penstock.cli.session import Session, alive, owner_text
+
+    if note:
+        say(paint(note, "detail"))
+    session = Session(engine, url)
+    try:
+        view = await run.show()
+        followed = Followed(run.id, await _plan(session, engine, view.definition, view.version))
+    finally:
+        await session.close()
+    owner = await engine.owner()
+    import os
+
+    elsewhere = owner is not None and alive(owner) and owner.pid != os.getpid()
+    if elsewhere:
+        say(f"{paint('note', 'hint')}: {owner_text(owner)}; this one stands by")
+    lively = not plain and sys.stdout.isatty() and sys.stderr.isatty()
+    lines = None if lively else Plain(followed, url)
+    following = asyncio.ensure_future(_follow(run, followed, lines))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        if lively:
+            hint = "Ctrl-C stops; the same command goes on from here"
+            shown = View(followed, url, note=hint)
+            drawing = asyncio.ensure_future(show_live(shown, console(), stop))
+            await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.exception() and stop.set()
+            await drawing
+        else:
+            await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not following.done():
+            following.cancel()
+        outcome = (await asyncio.gather(following, return_exceptions=True))[0]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return await _ended(run, followed, url)
+
+
+async def _plan(session: Any, engine: Engine, definition: str, version: str) -> Any:
+    return await session.plan(definition, version)
+
+
+async def _follow(run: Run, followed: Followed, lines: Plain | None) -> None:
+    import asyncio
+
+    waiting: asyncio.TimerHandle | None = None
+    async for change in run.watch():
+        followed.take(change.seq, change.event)
+        if lines is not None:
+            lines.line(followed.lines[-1])
+            if waiting is not None:
+                waiting.cancel()
+            waiting = asyncio.get_running_loop().call_later(0.2, lines.idle)
+    if waiting is not None:
+        waiting.cancel()
+
+
+async def _ended(run: Run, followed: Followed, url: str) -> int:
+    from penstock.cli.humane import duration
+    from penstock.cli.output import COMPLETED, FAILED, INTERRUPTED, give_json, paint, say, visible
+    from penstock.cli.session import store_flag
+
+    flag = store_flag(url)
+    state = followed.run
+    if not followed.closed:
+        say(f"stopped; run {run.id} stays {state.status} and nothing of it is lost")
+        say(f"{paint('next', 'hint')}: the same command goes on from here; penstock why {run.id}{flag}")
+        return INTERRUPTED
+    took = duration((state.ended_at or state.updated_at) - state.created_at)
+    say()
+    say(f"{paint(state.status, state.status.lower())} in {took}: {state.tasks_done} tasks, {state.revision} events")
+    if state.status == "COMPLETED":
+        give_json(await run.result())
+        say(
+            f"{paint('next', 'hint')}: penstock history {run.id}{flag}\n"
+            f"      penstock graph {run.id}{flag}\n"
+            "      the same command again starts the next run; kill -9 it half way, and again it goes on"
+        )
+        return COMPLETED
+    failure = state.failure
+    if failure is not None:
+        say(f"{paint(f'error[{failure.code}]', 'error')}: {visible(failure.message)}")
+        if failure.key:
+            say(f"  {paint('-->', 'arrow')} task {visible(failure.key)}")
+    say(f"{paint('hint', 'hint')}: penstock history {run.id}{flag}")
+    return FAILED

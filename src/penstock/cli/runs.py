@@ -1,0 +1,228 @@
+"""Commands to runs: `start`, `signal`, `submit`, `pause`, `resume`, `cancel`, `terminate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from penstock.cli.inputs import parse_inputs, parse_pairs, parse_value
+from penstock.cli.output import COMPLETED, give, give_json, say
+from penstock.cli.session import Session, json_option, opened, owner_text, perform, store_flag, store_option
+
+if TYPE_CHECKING:
+    from penstock.sdk.client import Run
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def act_options(function: F) -> F:
+    function = click.option("--by", metavar="WHO", help="Who asks; it is recorded.")(function)
+    return click.option("--reason", metavar="TEXT", default="", help="Why; it is recorded.")(function)
+
+
+async def _tell_owner(session: Session, id: str) -> None:
+    """What was asked is on disk; who will do it?"""
+    owner = await session.owner()
+    if owner is None:
+        say(f"note: {owner_text(None)}; what was asked is kept, and done as soon as one does (penstock run …)")
+
+
+@click.command("start")
+@click.argument("definition", metavar="DEFINITION|FILE")
+@click.option("-i", "--input", "inputs", multiple=True, metavar="JSON|@FILE|K=V", help="The run's input; may be repeated.")
+@click.option("--id", "id", metavar="ID", help="Of the run; a random one if left out.")
+@click.option("--version", metavar="VERSION", help="Of the definition; the newest if left out.")
+@click.option("--priority", type=click.Choice(["high", "normal", "low"]), help="Of the run.")
+@click.option("--delay", metavar="DURATION", help="Begin only then, such as 10m.")
+@click.option("--attr", "attributes", multiple=True, metavar="K=V", help="An attribute to find it by; may be repeated.")
+@click.option("--by", metavar="WHO", help="Who starts it; it is recorded.")
+@json_option
+@store_option
+def start_command(
+    definition: str, inputs: tuple[str, ...], id: str | None, version: str | None, priority: str | None,
+    delay: str | None, attributes: tuple[str, ...], by: str | None, as_json: bool, url: str,
+) -> int:  # fmt: skip
+    """Start a run and leave it to whoever executes the database's runs; prints its id.
+
+    \b
+    Example:
+      penstock start order -i '{"sku": "A1"}' --id order-7 --attr region=eu
+      penstock start order.yaml -i @order.json
+
+    A file is registered first. The same id with the same input starts once, however often it is asked.
+    """
+    given = parse_inputs(inputs)
+    attrs = parse_pairs(attributes, "--attr")
+    seconds = None if delay is None else _seconds(delay)
+
+    async def work() -> int:
+        from penstock.cli.definitions import looks_like_file, read_definition
+
+        name = definition
+        loaded = read_definition(definition) if looks_like_file(definition) else None
+        async with opened(url, create=loaded is not None) as session:
+            engine = session.engine
+            if loaded is not None:
+                name = (await engine.register(loaded, by=by)).id
+            run = await engine.start(
+                name, given, id=id, version=version, priority=priority, delay=seconds, attributes=attrs, created_by=by
+            )
+            if as_json:
+                give_json({"id": run.id, "definition": name})
+            else:
+                give(run.id)
+            owner = await session.owner()
+            if owner is None:
+                say(f"note: {owner_text(None)}; the run begins as soon as one does (penstock run …)")
+            else:
+                say(f"{owner_text(owner)}; penstock show {run.id}{store_flag(url)}")
+        return COMPLETED
+
+    return perform(work())
+
+
+def _seconds(text: str) -> float:
+    from penstock.cli.output import Problem
+    from penstock.policy.durations import parse
+
+    found = parse(text)
+    if found is None:
+        raise Problem("usage", f"`{text}` is not a duration", place="--delay", hint="--delay 30s, 10m or 2h")
+    return float(found)
+
+
+@click.command("signal")
+@click.argument("id")
+@click.argument("name")
+@click.argument("payload", required=False, metavar="[JSON]")
+@click.option("--by", metavar="WHO", help="Who sends it; it is recorded.")
+@click.option("--message-id", default="", metavar="ID", help="Makes a repeat harmless.")
+@store_option
+def signal_command(id: str, name: str, payload: str | None, by: str | None, message_id: str, url: str) -> int:
+    """Send a signal into a run.
+
+    \b
+    Example:
+      penstock signal order-7 approve true
+      penstock signal order-7 comment '"well done"' --by ann
+    """
+    value = None if payload is None else parse_value(payload, "JSON")
+
+    async def work(run: Run) -> str:
+        await run.signal(name, value, by=by, message_id=message_id)
+        return f"signal {name} is in the history of run {id}"
+
+    return _act(id, url, work)
+
+
+@click.command("submit")
+@click.argument("id")
+@click.argument("key", metavar="TASK")
+@click.argument("data", metavar="JSON")
+@click.option("--by", metavar="WHO", help="Who fills it in; it is recorded.")
+@store_option
+def submit_command(id: str, key: str, data: str, by: str | None, url: str) -> int:
+    """Fill in the form that a task waits for.
+
+    \b
+    Example:
+      penstock submit doc-3 'review[1]/review' '{"decision": "approve"}' --by ann
+    """
+    value = parse_value(data, "JSON")
+
+    async def work(run: Run) -> str:
+        await run.submit(key, value, by=by)
+        return f"form {key} of run {id} is filled in"
+
+    return _act(id, url, work)
+
+
+@click.command("pause")
+@click.argument("id")
+@act_options
+@store_option
+def pause_command(id: str, by: str | None, reason: str, url: str) -> int:
+    """Begin nothing new in a run until it is resumed.
+
+    \b
+    Example:
+      penstock pause order-7 --by ann --reason "stock count"
+    """
+
+    async def work(run: Run) -> str:
+        await run.pause(by=by, reason=reason)
+        return f"run {id} is paused; penstock resume {id}{store_flag(url)}"
+
+    return _act(id, url, work)
+
+
+@click.command("resume")
+@click.argument("id")
+@act_options
+@store_option
+def resume_command(id: str, by: str | None, reason: str, url: str) -> int:
+    """Let a paused run go on.
+
+    \b
+    Example:
+      penstock resume order-7
+    """
+
+    async def work(run: Run) -> str:
+        await run.resume(by=by, reason=reason)
+        return f"run {id} goes on"
+
+    return _act(id, url, work)
+
+
+@click.command("cancel")
+@click.argument("id")
+@act_options
+@store_option
+def cancel_command(id: str, by: str | None, reason: str, url: str) -> int:
+    """Ask a run to stop and to undo what it has done.
+
+    \b
+    Example:
+      penstock cancel order-7 --by ann --reason "ordered twice"
+    """
+
+    async def work(run: Run) -> str:
+        await run.cancel(by=by, reason=reason)
+        return f"run {id} is asked to stop and undoes what it has done; penstock show {id}{store_flag(url)}"
+
+    return _act(id, url, work)
+
+
+@click.command("terminate")
+@click.argument("id")
+@act_options
+@store_option
+def terminate_command(id: str, by: str | None, reason: str, url: str) -> int:
+    """End a run at once; nothing is undone.
+
+    \b
+    Example:
+      penstock terminate order-7 --by ann --reason "stuck, undone by hand"
+    """
+
+    async def work(run: Run) -> str:
+        await run.terminate(by=by, reason=reason)
+        return f"run {id} is terminated; nothing was undone"
+
+    return _act(id, url, work)
+
+
+def _act(id: str, url: str, work: Callable[[Run], Any]) -> int:
+    async def acting() -> int:
+        async with opened(url) as session:
+            run = await session.get(id)
+            said = await work(run)
+            say(said)
+            if await run.status() not in ("COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT"):
+                await _tell_owner(session, id)
+        return COMPLETED
+
+    return perform(acting())

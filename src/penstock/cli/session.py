@@ -1,0 +1,174 @@
+"""A command's way to the database: opened beside whoever owns it, closed again when the command is done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from penstock.cli.output import UNREACHABLE, Problem, paint, say, visible
+from penstock.errors import NotFound
+
+if TYPE_CHECKING:
+    from penstock.core.plan import Plan
+    from penstock.ports.store import Owner, Store
+    from penstock.sdk.client import Engine, Run
+
+STORE = "sqlite:///penstock.db"
+LEASE_SECONDS = 6.0
+"""An owner that has not renewed for so long is gone (SPEC 4.8)."""
+NEAR_RUNS = 500
+"""So many of the newest runs are looked through for the id that was probably meant."""
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def store_option(function: F) -> F:
+    return click.option(
+        "--store", "url", metavar="URL", default=STORE, envvar="PENSTOCK_STORE", show_envvar=True, show_default=True,
+        help="The database.",
+    )(function)  # fmt: skip
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for programs.")(function)
+
+
+def perform(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work in a loop of its own."""
+    quiet()
+    return asyncio.run(work)
+
+
+def file_of(url: str) -> Path | None:
+    """The file of an SQLite URL."""
+    scheme, _, rest = url.partition(":")
+    if scheme != "sqlite":
+        return None
+    place = rest.partition("?")[0]
+    return Path(place[3:] if place.startswith("///") else place.lstrip("/"))
+
+
+def store_flag(url: str) -> str:
+    """What to write after a command so that it means this database."""
+    return "" if url == (os.environ.get("PENSTOCK_STORE") or STORE) else f" --store {url}"
+
+
+class Session:
+    """An engine that only asks, and the store beneath it for what the engine does not show."""
+
+    def __init__(self, engine: Engine, url: str) -> None:
+        self.engine, self.url = engine, url
+        self._store: Store | None = None
+
+    async def store(self) -> Store:
+        if self._store is None:
+            from penstock.wiring import store_of
+
+            self._store = store_of(self.url, time.time)[0]
+            await self._store.open()
+        return self._store
+
+    async def plan(self, definition: str, version: str) -> Plan:
+        """A version as it was registered, compiled."""
+        from penstock.core.plan import Plan
+        from penstock.model.codec import decode_definition
+
+        row = await (await self.store()).definition(definition, version)
+        if row is None:
+            raise NotFound(f"no version {version} of definition `{definition}`")
+        return Plan(decode_definition(row.document))
+
+    async def get(self, id: str) -> Run:
+        """A run, or the id that was probably meant."""
+        try:
+            return await self.engine.get(id)
+        except NotFound as error:
+            from penstock.cli.words import did_you_mean
+
+            known = [row.id for row in await self.engine.list(limit=NEAR_RUNS)]
+            hint = did_you_mean(id, known) or ("penstock list shows the runs" + store_flag(self.url) if known else "it has no runs")
+            raise NotFound(f"no run `{id}` in {self.url}", hint=hint) from error
+
+    async def owner(self) -> Owner | None:
+        """Who executes the runs now, if anybody lives."""
+        owner = await self.engine.owner()
+        return owner if owner is not None and alive(owner) else None
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+@asynccontextmanager
+async def opened(url: str, *, create: bool = False) -> AsyncIterator[Session]:
+    """Beside whoever owns the database; a command that only reads never makes a new one."""
+    from penstock.wiring import open as open_engine
+
+    path = file_of(url)
+    if path is not None and not create and not path.exists():
+        raise Problem(
+            "store-missing", f"there is no database {path}", status=UNREACHABLE,
+            hint="--store URL names another; `penstock run` makes one",
+        )  # fmt: skip
+    if url.startswith("memory:") and not create:
+        raise Problem(
+            "store-missing", "a database in memory ends with its process; there is nothing to look at",
+            status=UNREACHABLE, hint="use sqlite:///file.db",
+        )  # fmt: skip
+    async with open_engine(url, execute=False) as engine:
+        session = Session(engine, url)
+        try:
+            yield session
+        finally:
+            await session.close()
+
+
+def alive(owner: Owner) -> bool:
+    """It has renewed of late and, if it is on this machine, its process exists."""
+    if not owner.pid or time.time() - owner.renewed_at > LEASE_SECONDS:
+        return False
+    if not owner.node.startswith(socket.gethostname() + "-"):
+        return True
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def owner_text(owner: Owner | None) -> str:
+    if owner is None:
+        return "no process executes its runs now"
+    return f"process {owner.pid} ({owner.node}) executes its runs"
+
+
+class _Voice(logging.Handler):
+    """What the engine logs, as a line of talk; its tracebacks only if asked for."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = getattr(record, "error", "") or (record.exc_info[1] if record.exc_info else "")
+        run = getattr(record, "run", "")
+        text = f"{record.getMessage()}{f' (run {run})' if run else ''}{f': {error}' if error else ''}"
+        say(f"{paint('warning', 'warning')}: {visible(text)}")
+
+
+def quiet() -> None:
+    log = logging.getLogger("penstock")
+    if os.environ.get("PENSTOCK_DEBUG"):
+        logging.basicConfig(level=logging.INFO)
+    elif not any(isinstance(handler, _Voice) for handler in log.handlers):
+        handler = _Voice(level=logging.WARNING)
+        log.addHandler(handler)
+        log.propagate = False
