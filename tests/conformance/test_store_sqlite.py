@@ -297,6 +297,18 @@ async def test_a_damaged_page_is_said_to_be(path: Path) -> None:
     await store.close()
 
 
+async def test_a_run_whose_row_and_events_disagree_is_refused_alone(path: Path) -> None:
+    async with opened(path) as store:
+        a, b = await put(store, new("a", b"1", b"2"), new("b"))
+        db = sqlite3.connect(path)
+        db.execute("UPDATE runs SET revision = 1 WHERE id = 'a'")
+        db.commit()
+        db.close()
+        a.revision = 1
+        outcomes = await store.append([more(a), more(b), new("c")])
+        assert [type(o) for o in outcomes] == [StoreCorrupt, Appended, Appended]
+
+
 async def test_a_migration_that_fails_leaves_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
