@@ -1,0 +1,202 @@
+"""Lives of real processes, one after the other: started, killed, started again, until all runs have ended."""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from crash.judge import Verdict, judge
+from crash.victim import LIFE_SECONDS_MAX, Orders
+
+HERE = Path(__file__).resolve().parent
+KILLED = -signal.SIGKILL
+ENDED, STOPPED = 0, 3
+LIVES_MAX = 12
+"""After its kills a story gets so many lives to end; it should take one."""
+
+
+class Stuck(Exception):
+    """A life neither ended nor died in time."""
+
+
+class Nursery:
+    """One process at a time, forked from one that has imported everything already."""
+
+    def __init__(self, errors: Path, module: str = "crash.victim") -> None:
+        self._errors = errors.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "nursery.py"), module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self._selector = selectors.DefaultSelector()
+        assert self._process.stdout is not None
+        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+        self.pid = 0
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._selector.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._errors.close()
+
+    def bear(self, orders: msgspec.Struct) -> int:
+        """Begin a life."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(orders) + b"\n")
+        self._process.stdin.flush()
+        self.pid = self._line(10)
+        return self.pid
+
+    def wait(self, seconds_max: float = LIFE_SECONDS_MAX) -> int:
+        """The exit status, negative for a signal."""
+        status = self._line(seconds_max)
+        self.pid = 0
+        return status
+
+    def kill(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+
+    def live(self, orders: Orders, *, kill_after: float | None = None) -> int:
+        """A whole life; with `kill_after` seconds it is killed then, wherever it is."""
+        self.bear(orders)
+        if kill_after is not None:
+            time.sleep(kill_after)  # not to wait for anything: the time is the fault
+            if not self._selector.select(0):
+                os.kill(self.pid, signal.SIGKILL)
+        try:
+            return self.wait()
+        except Stuck:
+            self.kill()
+            raise
+
+    def _line(self, seconds_max: float) -> int:
+        if not self._selector.select(seconds_max):
+            raise Stuck(f"process {self.pid} gave no sign for {seconds_max:g} s")
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Stuck("the nursery itself has ended; see its errors")
+        return int(line)
+
+
+@dataclass
+class Story:
+    """What was done to one database, and what became of it."""
+
+    name: str
+    kills: int = 0
+    restarts: int = 0
+    missed: list[str] = field(default_factory=list[str])
+    """Points that were not reached."""
+    verdict: Verdict = field(default_factory=Verdict)
+
+
+def tell(
+    nursery: Nursery, folder: Path, name: str, lives: Sequence[dict[str, Any]], *, runs: int = 34
+) -> Story:
+    """Lives with their orders (`kill`, `stop`), then as many as it takes; then judge."""
+    story = Story(name)
+    database, log = folder / f"{_file(name)}.db", folder / f"{_file(name)}.log"
+    plain = Orders(str(database), str(log), last=runs)
+    try:
+        for orders in lives:
+            status = nursery.live(msgspec.structs.replace(plain, **orders))
+            story.restarts += 1
+            if status == KILLED:
+                story.kills += 1
+            elif status not in (ENDED, STOPPED):
+                story.verdict.wrong.append(f"{name}: a life ended with {status}")
+            if orders.get("kill") and status != KILLED:
+                story.missed.append(orders["kill"])
+        _end(nursery, plain, story)
+    except Stuck as error:
+        story.verdict.stuck.append(f"{name}: {error}")
+    story.verdict.add(judge(database, log, range(runs)))
+    return story
+
+
+def _end(nursery: Nursery, orders: Orders, story: Story) -> None:
+    for _ in range(LIVES_MAX):
+        status = nursery.live(orders)
+        if status == ENDED:
+            return
+        story.restarts += 1
+        story.verdict.wrong.append(f"{story.name}: a life that nobody killed ended with {status}")
+    story.verdict.stuck.append(f"{story.name}: not all runs ended")
+
+
+def tell_random(
+    nursery: Nursery, folder: Path, *, runs: int, kills: int, seed: int, longest: float = 0.2
+) -> Story:
+    """Kills at random times while more and more runs are started."""
+    dice = random.Random(seed)
+    story = Story(f"random-{seed}")
+    database, log = folder / f"{story.name}.db", folder / f"{story.name}.log"
+    plain = Orders(str(database), str(log))
+    try:
+        while story.kills < kills:
+            last = runs * (story.kills + 1) // kills
+            orders = msgspec.structs.replace(
+                plain, last=last, pace=0.1 * kills / runs, seconds=0.03
+            )
+            status = nursery.live(orders, kill_after=dice.uniform(0.01, longest))
+            story.restarts += 1
+            if status == KILLED:
+                story.kills += 1
+            elif status == ENDED:
+                # It was too fast for us; from now on more is to be done, and sooner.
+                longest *= 0.9
+            else:
+                story.verdict.wrong.append(f"{story.name}: a life ended with {status}")
+                break
+        _end(nursery, msgspec.structs.replace(plain, last=runs), story)
+    except Stuck as error:
+        story.verdict.stuck.append(f"{story.name}: {error}")
+    story.verdict.add(judge(database, log, range(runs)))
+    return story
+
+
+def count_points(nursery: Nursery, folder: Path, *, runs: int) -> tuple[Counter[str], Counter[str]]:
+    """How often each point is reached: in a first life, and in one that comes after a kill."""
+    found: list[Counter[str]] = []
+    for name, lives in (("count-first", []), ("count-second", [{"kill": "append.after:12"}])):
+        plain = Orders(str(folder / f"{name}.db"), str(folder / f"{name}.log"), last=runs)
+        for orders in lives:
+            nursery.live(msgspec.structs.replace(plain, **orders))
+        counts = folder / f"{name}.json"
+        nursery.live(msgspec.structs.replace(plain, counts=str(counts)))
+        found.append(Counter(msgspec.json.decode(counts.read_bytes(), type=dict[str, int])))
+    return found[0], found[1]
+
+
+def _file(name: str) -> str:
+    return name.replace(":", "_").replace(" ", "_")

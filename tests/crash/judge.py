@@ -1,0 +1,261 @@
+"""Judges a database after all its runs have ended: by its histories, by the trace that activities left, by arithmetic.
+
+Nothing here trusts the engine that wrote it: states are folded anew, hash chains computed anew, results computed in
+`workload.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from crash.workload import Wanted, wanted
+from penstock.adapters.sqlite.store import SqliteStore
+from penstock.core.plan import Plan
+from penstock.core.values import decode
+from penstock.engine.audit import audit
+from penstock.engine.history import History, fold
+from penstock.model import events as e
+from penstock.model.codec import decode_definition, decode_event, encode_run
+from penstock.model.failure import Failure
+from penstock.ports.store import Row, Store
+
+TERMINAL = (e.RunCompleted, e.RunFailed, e.RunCancelled, e.RunTimedOut, e.RunTerminated)
+
+
+@dataclass
+class Verdict:
+    """What was seen, and what should never be: each a list of complaints."""
+
+    runs: int = 0
+    acknowledged: int = 0
+    executions: int = 0
+    losses: int = 0
+    """Attempts recorded as lost."""
+    lost: list[str] = field(default_factory=list[str])
+    """Acknowledged, and not there."""
+    repeated: list[str] = field(default_factory=list[str])
+    """Begun again though its result was recorded, or under the same number."""
+    stuck: list[str] = field(default_factory=list[str])
+    poisoned: list[str] = field(default_factory=list[str])
+    wrong: list[str] = field(default_factory=list[str])
+
+    def add(self, other: Verdict) -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+    @property
+    def complaints(self) -> list[str]:
+        return [
+            f"{name}: {text}"
+            for name in ("lost", "repeated", "stuck", "poisoned", "wrong")
+            for text in getattr(self, name)
+        ]
+
+
+@dataclass
+class Trace:
+    """What activities and clients saw, in order."""
+
+    begins: dict[tuple[str, str], list[int]]
+    acks: set[tuple[str, str]]
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Trace:
+        begins: dict[tuple[str, str], list[int]] = defaultdict(list)
+        acks: set[tuple[str, str]] = set()
+        for line in lines:
+            word, run, *rest = line.split()
+            if word == "begin":
+                begins[run, rest[0]].append(int(rest[1]))
+            elif word == "ack":
+                acks.add((run, rest[0]))
+        return cls(begins, acks)
+
+
+class Books:
+    """Histories as they are stored."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._plans: dict[tuple[str, str], Plan] = {}
+        self.values = History(store, self.plan)
+
+    async def plan(self, definition: str, version: str) -> Plan:
+        plan = self._plans.get((definition, version))
+        if plan is None:
+            row = await self.store.definition(definition, version)
+            assert row is not None, definition
+            plan = self._plans[definition, version] = Plan(decode_definition(row.document))
+        return plan
+
+
+def judge(database: Path, log: Path, numbers: Iterable[int]) -> Verdict:
+    """All of these runs must have ended, as they should."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return asyncio.run(_judge(database, Trace.of(lines), [wanted(n) for n in numbers]))
+
+
+async def _judge(database: Path, trace: Trace, wants: Sequence[Wanted]) -> Verdict:
+    store = SqliteStore(database)
+    await store.open()
+    try:
+        return await examine(store, trace, wants)
+    finally:
+        await store.close()
+
+
+async def examine(store: Store, trace: Trace, wants: Sequence[Wanted]) -> Verdict:
+    verdict = Verdict(runs=len(wants), acknowledged=len(trace.acks))
+    verdict.executions = sum(map(len, trace.begins.values()))
+    verdict.wrong += await audit(store)
+    books = Books(store)
+    for want in wants:
+        row = await store.find(want.id)
+        if row is None:
+            lost = (want.id, "start") in trace.acks
+            (verdict.lost if lost else verdict.stuck).append(f"{want.id} is not there")
+            continue
+        await _run(books, row, trace, want, verdict)
+        for key in want.children:
+            child = await store.find(f"{want.id}/{key}")
+            if child is None:
+                verdict.wrong.append(f"{want.id} has no child {key}")
+            else:
+                await _run(books, child, trace, None, verdict)
+    return verdict
+
+
+async def _run(books: Books, row: Row, trace: Trace, want: Wanted | None, verdict: Verdict) -> None:
+    stored = await books.store.events(row.key)
+    events = [decode_event(each.payload) for each in stored]
+    name = row.id
+    if row.open:
+        last = ", ".join(event.type for event in events[-3:])
+        verdict.stuck.append(f"{name} is {row.status} after {last}")
+    _attempts(name, events, trace, verdict)
+    ends = [place for place, event in enumerate(events) if isinstance(event, TERMINAL)]
+    if not row.open and ends != [len(events) - 1]:
+        verdict.wrong.append(f"{name} has terminal events at {ends} of {len(events)}")
+    # The state is the fold of the events, and a snapshot changes nothing.
+    plan = await books.plan(row.definition, row.version)
+    entry = fold(replace(row), plan, None, stored)
+    run = entry.flow.run
+    due = run.dues[0][0] if run.dues else None
+    facts = (run.status, run.revision, run.ended_at is None, run.paused, due, entry.hash)
+    if facts != (row.status, row.revision, row.open, row.paused, row.next_due, row.hash):
+        verdict.wrong.append(f"{name}: its row is not what its events say")
+    snapshot = await books.store.snapshot(row.key)
+    if snapshot is not None:
+        tail = stored[snapshot.revision :]
+        again = fold(replace(row), plan, snapshot, tail)
+        if encode_run(again.flow.run) != encode_run(run):
+            verdict.wrong.append(
+                f"{name}: its snapshot at {snapshot.revision} and its tail give another state"
+            )
+    if want is None:
+        return
+    first = events[0]
+    assert isinstance(first, e.RunStarted)
+    if (first.definition, decode(bytes(first.input))) != (want.definition, want.input):
+        verdict.wrong.append(f"{name} was started with something else")
+    _signals(name, events, trace, want, verdict)
+    undone = tuple(event.key for event in events if isinstance(event, e.UndoCompleted))
+    undo = want.undone
+    if undo is None:
+        undo = tuple(event.key for event in reversed(events) if isinstance(event, e.TaskCompleted))
+    code = "" if run.failure is None else run.failure.code
+    if (row.status, code, undone) != (want.status, want.code, undo) and not row.open:
+        verdict.wrong.append(
+            f"{name} ended {row.status} {code} {undone}, not {want.status} {want.code} {undo}"
+        )
+    elif row.status == "COMPLETED":
+        result = (
+            decode(run.result)
+            if run.result is not None
+            else await books.values.value(row.key, run.result_ref)
+        )
+        if result != want.result:
+            verdict.wrong.append(f"{name} gave {result!r}, not {want.result!r}")
+
+
+def _attempts(name: str, events: Sequence[e.Event], trace: Trace, verdict: Verdict) -> None:
+    """Each attempt begins at most once, none after the one whose result was recorded, and none is lost for good."""
+    done: dict[str, int] = {}
+    seen: set[tuple[str, int]] = set()
+    losses: list[tuple[str, int]] = []
+    completed: set[tuple[str, int]] = set()
+    stopped = False
+    for event in events:
+        match event:
+            case e.TaskCompleted() | e.TaskFailed() | e.UndoCompleted():
+                key = _key(event)
+                if key in done:
+                    verdict.wrong.append(f"{name}: {key} has two results")
+                done[key] = event.attempt
+                seen.add((key, event.attempt))
+                if not isinstance(event, e.TaskFailed):
+                    completed.add((key, event.attempt))
+                elif _mentions(event.failure, "poison"):
+                    verdict.poisoned.append(f"{name}: {key}")
+            case e.TaskLost() | e.UndoLost():
+                losses.append((_key(event), event.attempt))
+                seen.add(losses[-1])
+            case e.TaskRetried():
+                seen.add((event.key, event.attempt))
+            case e.CancelRequested():
+                stopped = True
+            case _:
+                pass
+    verdict.losses += len(losses)
+    for key, attempt in losses:
+        if (key, attempt + 1) not in seen and (not stopped or key.startswith("undo:")):
+            verdict.stuck.append(
+                f"{name}: no attempt of {key} follows the loss of attempt {attempt}"
+            )
+    for key, attempt in done.items():
+        begun = trace.begins.get((name, key), [])
+        if len(set(begun)) != len(begun):
+            verdict.repeated.append(f"{name}: {key} began as {begun}")
+        elif begun and max(begun) > attempt:
+            verdict.repeated.append(
+                f"{name}: {key} was done by attempt {attempt} and began as {begun}"
+            )
+        elif (key, attempt) in completed and attempt not in begun:
+            verdict.wrong.append(
+                f"{name}: {key} has a result of attempt {attempt} and began as {begun}"
+            )
+
+
+def _key(event: Any) -> str:
+    """Undos are told apart from what they undo, as in the trace."""
+    return f"undo:{event.key}" if isinstance(event, e.UndoCompleted | e.UndoLost) else event.key
+
+
+def _mentions(failure: Failure | None, code: str) -> bool:
+    return failure is not None and (failure.code == code or _mentions(failure.cause, code))
+
+
+def _signals(
+    name: str, events: Sequence[e.Event], trace: Trace, want: Wanted, verdict: Verdict
+) -> None:
+    received = [event.id for event in events if isinstance(event, e.SignalReceived)]
+    if len(set(received)) != len(received):
+        verdict.wrong.append(f"{name} received a signal twice: {received}")
+    for run, word in trace.acks:
+        if (
+            run == name
+            and word.startswith("signal:")
+            and word.removeprefix("signal:") not in received
+        ):
+            verdict.lost.append(f"{name}: {word}")
+    if want.pauses and (name, "pause") in trace.acks:
+        # A run may end before it is paused; a pause that was acknowledged is there, or the run was closed.
+        if not any(isinstance(event, e.RunPaused) for event in events) and len(events) < 3:
+            verdict.lost.append(f"{name}: pause")

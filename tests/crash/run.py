@@ -1,0 +1,168 @@
+"""`make crash`: kill -9 at every named point and at random, and power loss; prints what was seen and what never may be.
+
+Exits with 1 if anything was lost, repeated, stuck, poisoned or wrong, or if a point was never reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from crash.harness import Nursery, Story, count_points, tell, tell_random
+from crash.victim import SQLITE_POINTS
+from penstock.engine.points import POINTS
+
+RUNS_A_POINT = 34
+WORKERS = 2
+
+Life = dict[str, str]
+
+
+def plans(
+    first: dict[str, int], second: dict[str, int], dice: random.Random
+) -> Iterator[tuple[str, list[Life]]]:
+    """For each point: its first occurrence, and a later one if there is; in the life where it is reached."""
+    names = sorted({*POINTS, *SQLITE_POINTS, *first, *second})
+    for name in names:
+        before: list[Life] = []
+        count = first.get(name, 0)
+        recovering = name.startswith("recovery.") or count == 0
+        if name.startswith("stop."):
+            # A stop on the way, with attempts under way, not at the end when nothing is left to lose.
+            for at in ("append.after:8", "stored.task_completed:40"):
+                yield f"{name} after {at}", [{"stop": at, "kill": f"{name}:1"}]
+            continue
+        if name == "dispatch.recorded" or (
+            recovering and not name.startswith("recovery.") and not second.get(name)
+        ):
+            # Only attempts that were lost twice are recorded before they begin.
+            twice = [{"kill": "append.after:12"}, {"kill": "dispatch.after:8"}]
+            yield f"{name}:1", [*twice, {"kill": f"{name}:1"}]
+            continue
+        if recovering:
+            before, count = [{"kill": "append.after:12"}], second.get(name, 0)
+        for number in sorted({1, dice.randint(2, max(2, count // 2))} if count > 1 else {1}):
+            yield f"{name}:{number}", [*before, {"kill": f"{name}:{number}"}]
+
+
+def points(folder: Path, seed: int) -> list[Story]:
+    dice = random.Random(seed)
+    nurseries: SimpleQueue[Nursery] = SimpleQueue()
+    for number in range(WORKERS):
+        nurseries.put(Nursery(folder / f"errors-{number}"))
+    nursery = nurseries.get()
+    first, second = count_points(nursery, folder, runs=RUNS_A_POINT)
+    nurseries.put(nursery)
+
+    def one(plan: tuple[str, list[Life]]) -> Story:
+        name, lives = plan
+        nursery = nurseries.get()
+        try:
+            story = tell(nursery, folder, name, lives, runs=RUNS_A_POINT)
+        finally:
+            nurseries.put(nursery)
+        for file in folder.glob(f"{name.replace(':', '_').replace(' ', '_')}.db*"):
+            if not story.verdict.complaints:
+                file.unlink()
+        return story
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        stories = list(pool.map(one, list(plans(first, second, dice))))
+    for _ in range(WORKERS):
+        nurseries.get().__exit__(None, None, None)
+    return stories
+
+
+COLUMNS = (
+    "kills",
+    "restarts",
+    "runs",
+    "acknowledged",
+    "executions",
+    "losses",
+    "lost",
+    "repeated",
+    "stuck",
+    "poisoned",
+    "wrong",
+)
+
+
+def row(title: str, stories: Sequence[Story]) -> str:
+    cells: list[int] = [sum(s.kills for s in stories), sum(s.restarts for s in stories)]
+    for name in COLUMNS[2:]:
+        values = [getattr(s.verdict, name) for s in stories]
+        cells.append(sum(v if isinstance(v, int) else len(v) for v in values))
+    return f"{title:<28}" + "".join(f"{cell:>13,}" for cell in cells)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--seed", type=int, default=None, help="default: a new one, which is printed"
+    )
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--only", choices=("points", "random", "power"))
+    parser.add_argument("--keep", action="store_true", help="keep the databases")
+    wish = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 30) if wish.seed is None else wish.seed
+    folder = Path(tempfile.mkdtemp(prefix="penstock-crash-"))
+    print(f"seed {seed}, in {folder}", flush=True)
+    began = time.monotonic()
+    told: list[tuple[str, list[Story]]] = []
+    missed: list[str] = []
+    if wish.only in (None, "points"):
+        stories = points(folder, seed)
+        names = {s.name.split(":")[0].split(" ")[0] for s in stories if s.kills}
+        missed = [m for s in stories for m in s.missed]
+        print(f"points: {len(names)} killed at: {', '.join(sorted(names))}", flush=True)
+        told.append((f"{len(names)} named points", stories))
+    if wish.only in (None, "random"):
+        with Nursery(folder / "errors-random") as nursery:
+            told.append(
+                (
+                    "at random",
+                    [tell_random(nursery, folder, runs=wish.runs, kills=wish.kills, seed=seed)],
+                )
+            )
+    if wish.only in (None, "power"):
+        from crash.power import cuts  # late: it needs apsw
+
+        told.append((f"power loss, {wish.cuts} cuts", [cuts(folder, count=wish.cuts, seed=seed)]))
+    print(f"{'':<28}" + "".join(f"{name:>13}" for name in COLUMNS))
+    for title, stories in told:
+        print(row(title, stories))
+    complaints = [
+        c
+        for _, stories in told
+        for s in stories
+        for c in (f"{s.name}: {x}" for x in s.verdict.complaints)
+    ]
+    for text in complaints[:40]:
+        print(text)
+    if missed:
+        print(f"not reached: {', '.join(missed)}")
+    print(f"{time.monotonic() - began:.0f} s; {len(complaints)} complaints")
+    if complaints or missed:
+        print(f"kept: {folder}")
+        return 1
+    if not wish.keep:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""One life of an engine process: goes on with all that earlier lives began, until it is killed, stopped or done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sqlite3
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+import penstock
+from crash import workload
+from crash.workload import Wanted, trace
+from penstock.adapters.sqlite import store as sqlite_store
+from penstock.engine import engine as engine_module
+from penstock.engine import points, recovery
+from penstock.errors import Rejected, RunFailed
+from penstock.policy import snapshots
+
+LIFE_SECONDS_MAX = 100
+
+SQLITE_POINTS = {
+    "sqlite.begun": "a transaction holds the write lock, nothing is written",
+    "sqlite.halfway": "rows of runs are written, their events are not",
+    "sqlite.written": "all is written, nothing is committed",
+    "sqlite.committed": "committed; the store does not know",
+    "sqlite.checkpoint": "the write lock is held, the log is to be copied back",
+    "sqlite.copied": "the log is copied back, the write lock is held",
+}
+
+
+class Orders(msgspec.Struct):
+    """What becomes of this life."""
+
+    database: str
+    log: str
+    first: int = 0
+    last: int = 34
+    """Runs from `first` up to `last`."""
+    kill: str = ""
+    """`POINT:n`: SIGKILL when it is reached for the n-th time."""
+    stop: str = ""
+    """`POINT:n`: from then on a graceful stop."""
+    counts: str = ""
+    """A file that gets how often each point was reached."""
+    pace: float = 0.0
+    """Seconds between two starts."""
+    seconds: float = 0.004
+    """How long an activity takes at most."""
+
+
+class Points:
+    """Counts the points, and ends the process where it was told to."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.seen: Counter[str] = Counter()
+        self.stop = asyncio.Event()
+        self._kill = _place(orders.kill)
+        self._stop = _place(orders.stop)
+
+    def reach(self, name: str) -> None:
+        self.seen[name] += 1
+        here = (name, self.seen[name])
+        if here == self._kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if here == self._stop:
+            self.stop.set()
+
+
+def _place(text: str) -> tuple[str, int] | None:
+    name, _, number = text.rpartition(":")
+    return (name, int(number)) if text else None
+
+
+class Connection(sqlite3.Connection):
+    """Points inside of a transaction, seen from its statements."""
+
+    def execute(self, text: str, *values: Any) -> sqlite3.Cursor:
+        reach = points.reach
+        assert reach is not None
+        if text == "COMMIT":
+            reach("sqlite.written")
+            cursor = super().execute(text, *values)
+            reach("sqlite.committed")
+            return cursor
+        if text.startswith("PRAGMA wal_checkpoint"):
+            reach("sqlite.checkpoint")
+            cursor = super().execute(text, *values)
+            reach("sqlite.copied")
+            return cursor
+        if text.startswith("INSERT OR FAIL INTO events"):
+            reach("sqlite.halfway")
+        cursor = super().execute(text, *values)
+        if text == "BEGIN IMMEDIATE":
+            reach("sqlite.begun")
+        return cursor
+
+
+def small() -> None:
+    """Make rare things common: checkpoints, snapshots, evictions, several chunks of recovery, long attempts."""
+    sqlite_store.WAL_FRAMES_MAX = 150
+    snapshots.EVENTS_MIN = 8
+    recovery.CHUNK = 12
+    engine_module.LONG_SECONDS = 0.002
+
+
+def acknowledged(path: str) -> set[tuple[str, ...]]:
+    """What earlier lives were told is done."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return {tuple(line.split()[1:]) for line in file if line.startswith("ack ")}
+    except FileNotFoundError:
+        return set()
+
+
+async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]]) -> None:
+    """All commands of one run that nobody was told of, in order; then its end."""
+    name = want.id
+
+    async def give(word: str, work: Any) -> None:
+        if (name, word) in done:
+            work.close()
+            return
+        try:
+            await work
+        except Rejected as error:
+            # An earlier life's command may have done its work unheard, and the run may have ended since.
+            if error.code != "run-closed" or not done:
+                raise
+        trace("ack", name, word)
+
+    if (name, "end") in done:
+        return
+    if want.definition == "sender":
+        # Its receiver is there before a signal can be sent to it.
+        receiver = workload.wanted(int(name.rpartition("-")[2]) - 1)
+        await engine.start(receiver.definition, receiver.input, id=receiver.id)
+    await give("start", engine.start(want.definition, want.input, id=name))
+    run = await engine.get(name)
+    for number, (signal_name, payload) in enumerate(want.signals):
+        message = f"{name}:{number}"
+        await give(f"signal:{message}", run.signal(signal_name, payload, message_id=message))
+    if want.pauses:
+        await give("pause", run.pause())
+        await give("resume", run.resume())
+    if want.cancels:
+        await give("cancel", run.cancel())
+    try:
+        await run.result()
+    except RunFailed:
+        pass
+    trace("ack", name, "end")
+
+
+async def live(orders: Orders) -> bool:
+    """True once all runs have ended; False after a stop on the way."""
+    watch = Points(orders)
+    points.reach = watch.reach
+    sqlite_store.SqliteStore.connection_class = Connection
+    small()
+    workload.seconds_max = orders.seconds
+    workload.trace_to(orders.log)
+    done = acknowledged(orders.log)
+    settings = engine_module.Settings(cache_runs=40, drain_seconds=0.002)
+    async with penstock.open(
+        f"sqlite:///{orders.database}", activities=workload.ACTIVITIES, settings=settings
+    ) as engine:
+        for definition in workload.DEFINITIONS:
+            await engine.register(definition)
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(_drive_all(engine, orders, done))
+            halt = group.create_task(watch.stop.wait())
+            await asyncio.wait([work, halt], return_when=asyncio.FIRST_COMPLETED)
+            finished = work.done()
+            work.cancel()
+            halt.cancel()
+    if orders.counts:
+        with open(orders.counts, "wb") as file:
+            file.write(msgspec.json.encode(watch.seen))
+    return finished
+
+
+async def _drive_all(engine: penstock.Engine, orders: Orders, done: set[tuple[str, ...]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for number in range(orders.first, orders.last):
+            group.create_task(drive(engine, workload.wanted(number), done))
+            if orders.pace and (workload.wanted(number).id, "start") not in done:
+                await asyncio.sleep(orders.pace)
+
+
+def main(orders: Orders) -> int:
+    """0: all runs have ended; 3: stopped on the way."""
+    signal.alarm(LIFE_SECONDS_MAX)
+    logging.basicConfig(level=logging.WARNING)
+    return 0 if asyncio.run(live(orders)) else 3
