@@ -123,6 +123,9 @@ class Followed:
         if state is not None and state.map is not None:
             held = state.map
             self._counts[id] = (held.completed + held.failed, held.total + len(held.extra), held.failed)
+        elif state is not None and id in self._counts and state.status == "COMPLETED":
+            _, total, failed = self._counts[id]  # the last item took the map out of the state
+            self._counts[id] = (total, total, failed)
 
     # --- as it is shown ----------------------------------------------------------------------------------------
 

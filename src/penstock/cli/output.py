@@ -163,7 +163,7 @@ def text_of(rows: Rows) -> Text:
     """A drawing, styled."""
     from rich.text import Text
 
-    text = Text(no_wrap=True, overflow="crop", end="")
+    text = Text(no_wrap=True, overflow="crop")
     for i, row in enumerate(rows):
         if i:
             text.append("\n")

@@ -382,7 +382,7 @@ class Plan:
             node = Node(id, path, task, env)
         except ExpressionError as error:
             raise DefinitionInvalid(f"task `{path}`: {error.message} in `{error.text}`", []) from error
-        if "body" in task.config:
+        if task.type in ("map", "loop", "mutex"):
             body = msgspec.convert(task.config["body"], Body)
             node.body = self._scope(body, path, task.type, scope, id, env)
         return node

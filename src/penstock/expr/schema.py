@@ -20,7 +20,7 @@ class Schema:
         self.document = document
         try:
             self._validator: Any = cast("Any", jsonschema_rs).Draft202012Validator(
-                document, validate_formats=True
+                document, validate_formats=True, retriever=_refuse
             )
         except Exception as error:  # ValidationError, ReferencingError and ValueError by turns
             raise ExpressionError(f"not a JSON Schema: {error}") from error
@@ -39,6 +39,11 @@ class Schema:
                 found.append("…")
                 break
         return "; ".join(found)
+
+
+def _refuse(address: str) -> Any:
+    """A schema is whole in itself: nothing is fetched."""
+    raise ValueError(f"`{address}` is outside of the schema; put it under $defs")
 
 
 def compile_schema(document: Any) -> Schema:

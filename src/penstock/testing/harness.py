@@ -108,7 +108,7 @@ class Harness(Engine):
         waiting = asyncio.ensure_future(run.result())
         try:
             await self.settle()
-            while not waiting.done():
+            while (await self._runs.find(run.id)).open:
                 due = self.clock.next()
                 if due is None or due > limit:
                     reasons = "; ".join(why.message for why in await run.why())
