@@ -155,7 +155,7 @@ def _end(nursery: Nursery, orders: Orders, story: Story) -> None:
 
 
 def tell_random(
-    nursery: Nursery, folder: Path, *, runs: int, kills: int, seed: int, longest: float = 0.2
+    nursery: Nursery, folder: Path, *, runs: int, kills: int, seed: int, longest: float = 0.25
 ) -> Story:
     """Kills at random times while more and more runs are started."""
     dice = random.Random(seed)
@@ -166,7 +166,7 @@ def tell_random(
         while story.kills < kills:
             last = runs * (story.kills + 1) // kills
             orders = msgspec.structs.replace(
-                plain, last=last, pace=0.1 * kills / runs, seconds=0.03
+                plain, last=last, pace=0.05 * kills / runs, seconds=0.006
             )
             status = nursery.live(orders, kill_after=dice.uniform(0.01, longest))
             story.restarts += 1

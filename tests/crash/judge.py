@@ -255,7 +255,3 @@ def _signals(
             and word.removeprefix("signal:") not in received
         ):
             verdict.lost.append(f"{name}: {word}")
-    if want.pauses and (name, "pause") in trace.acks:
-        # A run may end before it is paused; a pause that was acknowledged is there, or the run was closed.
-        if not any(isinstance(event, e.RunPaused) for event in events) and len(events) < 3:
-            verdict.lost.append(f"{name}: pause")

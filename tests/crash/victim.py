@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sqlite3
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -69,6 +71,9 @@ class Points:
             os.kill(os.getpid(), signal.SIGKILL)
         if here == self._stop:
             self.stop.set()
+
+    def keep(self, path: str) -> None:
+        Path(path).write_bytes(msgspec.json.encode(self.seen))
 
 
 def _place(text: str) -> tuple[str, int] | None:
@@ -149,10 +154,8 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
         await give("resume", run.resume())
     if want.cancels:
         await give("cancel", run.cancel())
-    try:
+    with contextlib.suppress(RunFailed):
         await run.result()
-    except RunFailed:
-        pass
     trace("ack", name, "end")
 
 
@@ -179,8 +182,7 @@ async def live(orders: Orders) -> bool:
             work.cancel()
             halt.cancel()
     if orders.counts:
-        with open(orders.counts, "wb") as file:
-            file.write(msgspec.json.encode(watch.seen))
+        watch.keep(orders.counts)
     return finished
 
 
