@@ -17,11 +17,14 @@ from penstock.errors import NotFound
 from penstock.model.codec import encode_definition
 from penstock.ports.runs import Registered
 from penstock.ports.store import DefinitionRow
-from penstock.verify.structure import Examined, examine_document, examine_file, examine_text
+from penstock.verify.structure import Examined, check, examine_document, examine_file, examine_text
 
 
 def examine(source: Any, *, name: str = "<definition>", activities: Collection[str] | None = None) -> Examined:
     """A path, a text, or a document as data, with all that is to be said about it."""
+    if isinstance(source, Loaded):
+        findings = [*source.findings, *check(source, activities=activities)]
+        return Examined(source, findings, source.source)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return examine_text(source, source=name, activities=activities)
     if isinstance(source, str | Path):
