@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from typing import Any, cast
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from penstock.core import kinds
 from penstock.core.plan import BACK, EXIT, INTERNAL, Doing, Edge, Input, Node, Out, Plan
@@ -55,6 +56,7 @@ from penstock.model.run import (
     Undo,
     Undoing,
     Write,
+    still_open,
 )
 
 ADVANCES_MAX = 500_000
@@ -101,14 +103,14 @@ class Flow:
 
     def drain(self) -> None:
         """Decide all links that follow from what has happened, then end the scopes in which nothing is open."""
-        todo, checks = self._todo, self._checks
+        todo, checks, run = self._todo, self._checks, self.run
         while True:
             while todo:
                 self._arrive(*todo.popleft())
-            if not checks:
+            if checks:
+                self._quiet(checks.pop())
+            elif not run.mutexes or not kinds.break_deadlock(self):
                 break
-            self._quiet(checks.pop())
-        run = self.run
         if run.stopping is not None:
             self.stop_further()
         dues = run.dues
@@ -234,7 +236,7 @@ class Flow:
     def _arrive(self, path: str, id: str, edge: Edge, taken: bool, rescue: bool) -> None:
         """A link is decided: does its target fire, die, starve or wait?"""
         scope = self.run.scopes.get(path)
-        if scope is None:
+        if scope is None or scope.over:
             return
         self._advances += 1
         if self._advances > ADVANCES_MAX:
@@ -312,20 +314,19 @@ class Flow:
             self.fail(path, scope, node, state, fault.failure)
 
     def route(self, path: str, scope: Scope, out: Out, taken: bool, rescue: bool = False) -> None:
+        if taken and not rescue and scope.failure is not None:
+            # In a failing scope only what an `always` link led to goes on, and what follows from it.
+            state = scope.tasks.get(out.edge.source)
+            rescue = state is not None and state.rescue
         if out.role == INTERNAL:
-            self._todo.append((path, out.target, out.edge, taken, rescue or (taken and self._saving(scope, out))))
+            self._todo.append((path, out.target, out.edge, taken, rescue))
         elif taken:
             if out.role == BACK:
                 scope.back = True
-            elif out.role == EXIT:
+            else:
                 scope.exits.append(out.edge.index)
-
-    def _saving(self, scope: Scope, out: Out) -> bool:
-        """In a failing scope only what an `always` link led to goes on, and what follows from it."""
-        if scope.failure is None:
-            return False
-        state = scope.tasks.get(out.edge.source)
-        return state is not None and state.rescue
+                if rescue:
+                    scope.saved.append(out.edge.index)
 
     def _decide_links(self, path: str, scope: Scope, node: Node, state: TaskState) -> None:
         """The task is over, well: each of its links is decided, once."""
@@ -471,7 +472,9 @@ class Flow:
                 taken[place] = holds
                 handled = handled or (holds and edge.on == "error")
         except Fault as fault:
-            self.fail_scope(path, scope, with_key(fault.failure, self.key(path, node.id)))
+            self.fail_scope(path, scope, replace(with_key(fault.failure, failure.key), cause=failure))
+            for out in node.outs:
+                self.route(path, scope, out, False)
             return
         if handled:
             for place, out in enumerate(node.outs):
@@ -480,10 +483,12 @@ class Flow:
                     scope.left = True  # a true error link that leaves a loop ends it (SPEC 2.3)
                 self.route(path, scope, out, holds)
             return
+        for place, out in enumerate(node.outs):
+            if out.role == INTERNAL and taken.get(place):
+                scope.tasks.setdefault(out.target, TaskState()).rescue = True  # it may be open already
         self.fail_scope(path, scope, failure)
         for place, out in enumerate(node.outs):
-            if path in run.scopes and run.stopping is None:
-                self.route(path, scope, out, taken.get(place, False), rescue=taken.get(place, False))
+            self.route(path, scope, out, taken.get(place, False), rescue=taken.get(place, False))
 
     def fail_scope(self, path: str, scope: Scope, failure: Failure) -> None:
         """Open siblings are cancelled; once nothing is open, the failure goes to whoever holds the scope."""
@@ -997,10 +1002,6 @@ RUN, GRACE, BEGIN = "#run", "#grace", "#begin"
 """Entries of the heap of due times that are the run's own, not a task's."""
 
 
-def still_open(state: TaskState) -> bool:
-    return state.status in OPEN_TASK or (state.map is not None and state.map.done)
-
-
 def natural(key: str) -> list[tuple[int, str]]:
     """Keys in order: `items[2]` before `items[10]`."""
     parts: list[tuple[int, str]] = []
@@ -1014,7 +1015,4 @@ def natural(key: str) -> list[tuple[int, str]]:
 def with_key(failure: Failure, key: str) -> Failure:
     if failure.key:
         return failure
-    return Failure(
-        code=failure.code, message=failure.message, type=failure.type, key=key, details=failure.details,
-        trace=failure.trace, cause=failure.cause,
-    )  # fmt: skip
+    return replace(failure, key=key)

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.model.failure import Failure
-from penstock.model.run import PENDING, TaskState
+from penstock.model.run import PENDING, SKIPPED, TaskState
 
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
@@ -180,17 +180,16 @@ def find(flow: Flow, path: str, id: str) -> tuple[Scope | None, TaskState] | Non
         scope = flow.run.scopes[cursor]
         plan = flow.plan.scopes[scope.plan]
         header = plan.inner.get(id)
-        if header is not None:
-            loop = scope.tasks.get(header)
-            last = None if loop is None or loop.last is None else loop.last.get(id)
-            return None, last or TaskState()
-        if id in plan.nodes:
-            state = scope.tasks.get(id)
-            if plan.kind == "natural" and (state is None or state.status == PENDING):
-                parent = flow.run.scopes[cast("str", scope.parent)].tasks[scope.owner]
-                if parent.last is not None and id in parent.last:
-                    return None, parent.last[id]
-            return scope, state or TaskState()
+        if header is not None or id in plan.nodes:
+            state = scope.tasks.get(header or id)
+            if header is not None and state is not None:  # of a natural loop: as its last pass left it
+                left = None if state.last is None else state.last.get(id)
+                state = left or TaskState(status=SKIPPED if state.status == SKIPPED else PENDING)
+            if plan.kind in ("natural", "loop") and (state is None or state.status == PENDING):
+                owner = flow.run.scopes[cast("str", scope.parent)].tasks[scope.owner]
+                if owner.last is not None and id in owner.last:
+                    return None, owner.last[id]
+            return scope if header is None else None, state or TaskState()
         cursor = scope.parent
     return None
 

@@ -125,7 +125,12 @@ class TaskState(Struct, omit_defaults=True):
     map: MapState | None = None
     form: FormState | None = None
     last: dict[str, TaskState] | None = None
-    """Of a natural loop: its tasks as the last pass left them."""
+    """Of a loop: its tasks as the last pass left them."""
+
+
+def still_open(state: TaskState) -> bool:
+    """Open, or a map that had enough items and has others under way."""
+    return state.status in OPEN_TASK or (state.map is not None and state.map.done)
 
 
 class Scope(Struct, omit_defaults=True):
@@ -142,6 +147,8 @@ class Scope(Struct, omit_defaults=True):
     tasks: dict[str, TaskState] = {}
     open: int = 0
     ended: bool = False
+    over: bool = False
+    """A terminating end fired: nothing begins here any more."""
     failure: Failure | None = None
     """The scope fails with this once nothing in it is open."""
     back: bool = False
@@ -150,6 +157,8 @@ class Scope(Struct, omit_defaults=True):
     """Of a natural loop's pass: a true error link leaves it, so that there is no next one."""
     exits: list[int] = []
     """Of a natural loop's pass: exit links that are true."""
+    saved: list[int] = []
+    """Of a natural loop's pass that fails: exit links that what an `always` link led to has taken."""
     item: Ref = 0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.kinds import control, loops, maps, mutex, waits, work
 from penstock.core.kinds.loops import leave_natural, next_pass
-from penstock.core.kinds.mutex import leave_mutex
+from penstock.core.kinds.mutex import break_deadlock, leave_mutex
 
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
@@ -49,4 +49,4 @@ END: dict[str, End] = {
     "mutex": mutex.end_body,
 }
 
-__all__ = ["BEGIN", "END", "leave_mutex", "leave_natural", "next_pass"]
+__all__ = ["BEGIN", "END", "break_deadlock", "leave_mutex", "leave_natural", "next_pass"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.values import encode
-from penstock.model.run import COMPLETED, INLINE_BYTES_MAX, OPEN_TASK, Ref
+from penstock.model.run import COMPLETED, INLINE_BYTES_MAX, OPEN_TASK, Ref, still_open
 
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
@@ -22,8 +22,9 @@ def begin_end(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState)
     scope.ended = True
     flow.complete(path, scope, node, state)
     if node.config.get("terminate"):
+        scope.over = True
         for id, other in list(scope.tasks.items()):
-            if other.status in OPEN_TASK:
+            if still_open(other):
                 flow.cancel_task(path, scope, id, other, links=False)
 
 

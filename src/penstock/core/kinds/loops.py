@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.plan import EXIT
+from penstock.core.values import Fault
 from penstock.model.failure import Failure
 from penstock.model.run import COMPLETED, FAILED, PENDING, RUNNING
 
@@ -37,34 +39,33 @@ def end_pass(
     """A pass of a `loop` is over: its result is the loop's so far; then another pass, or the end."""
     assert scope.parent is not None
     outer = scope.parent
-    if failure is not None:
-        del flow.run.scopes[path]
-        flow.shut(outer, parent, state)
-        flow.fail(outer, parent, node, state, failure)
-        return
-    ref, raw = flow.result(scope)
-    state.output = None
-    flow.keep(state, ref, raw)
     more = True
-    for word, wanted in (("while", True), ("until", False)):
-        guard = node.formulas.get(word)
-        if guard is not None:
-            # Seen from inside the pass that just ended, so that the condition can read its tasks.
-            more = more and flow.ask(guard, path, f"{word} of `{node.id}`") is wanted
-    del flow.run.scopes[path]
-    if not more:
-        flow.shut(outer, parent, state)
-        flow.complete(outer, parent, node, state)
-        return
+    if failure is None:
+        ref, raw = flow.result(scope)
+        state.output = None
+        flow.keep(state, ref, raw)
+        try:
+            for word, wanted in (("while", True), ("until", False)):
+                guard = node.formulas.get(word)
+                if guard is not None:
+                    # Seen from inside the pass that just ended, so that the condition can read its tasks.
+                    more = more and flow.ask(guard, path, f"{word} of `{node.id}`") is wanted
+        except Fault as fault:
+            failure = fault.failure
     limit = node.config.get("max")
-    if limit is not None and state.number >= limit:
-        flow.shut(outer, parent, state)
-        flow.fail(
-            outer, parent, node, state,
-            Failure(code="loop-max", message=f"`{node.id}` still wants another pass after {limit}"),
-        )  # fmt: skip
+    if failure is None and more and limit is not None and state.number >= limit:
+        failure = Failure(code="loop-max", message=f"`{node.id}` still wants another pass after {limit}")
+    del flow.run.scopes[path]
+    if failure is None and more:
+        _remember(flow, scope, state)
+        _pass(flow, outer, node, state)
         return
-    _pass(flow, outer, node, state)
+    state.last = None
+    flow.shut(outer, parent, state)
+    if failure is None:
+        flow.complete(outer, parent, node, state)
+    else:
+        flow.fail(outer, parent, node, state, failure)
 
 
 def begin_natural(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
@@ -75,7 +76,7 @@ def begin_natural(flow: Flow, path: str, scope: Scope, node: Node, state: TaskSt
 def next_pass(flow: Flow, path: str, scope: Scope, parent: Scope, node: Node, state: TaskState) -> None:
     """A back link is true: fresh links, the same tasks; the last pass stays to be read."""
     assert scope.parent is not None
-    _remember(scope, state)
+    _remember(flow, scope, state)
     del flow.run.scopes[path]
     _pass(flow, scope.parent, node, state)
 
@@ -85,26 +86,32 @@ def leave_natural(
 ) -> None:
     """No back link is true: the exit links are decided, once. A failure is that of the scope around."""
     assert scope.parent is not None
-    _remember(scope, state)
+    _remember(flow, scope, state)
     del flow.run.scopes[path]
     flow.shut(scope.parent, parent, state)
+    taken, saved = set(scope.exits), set(scope.saved)
     if scope.failure is not None:
         state.status, state.failure = FAILED, scope.failure
+        taken = saved  # what an `always` link out of the loop leads to still runs
         flow.fail_scope(scope.parent, parent, scope.failure)
-        return
-    state.status = COMPLETED
-    taken = set(scope.exits)
+    else:
+        state.status = COMPLETED
     for out in node.outs:
-        flow.route(scope.parent, parent, out, out.edge.index in taken)
+        index = out.edge.index
+        if index in taken and out.role == EXIT and out.edge.on == "error":
+            parent.left = True  # it leaves the loop around as well, and so ends it
+        flow.route(scope.parent, parent, out, index in taken, rescue=index in saved or (index in taken and state.rescue))
 
 
-def _remember(scope: Scope, state: TaskState) -> None:
+def _remember(flow: Flow, scope: Scope, state: TaskState) -> None:
+    """Keep the tasks of a pass as it left them, those of loops inside it too."""
     last = state.last if state.last is not None else {}
+    nodes = flow.plan.scopes[scope.plan].nodes
     for id, task in scope.tasks.items():
         if task.status == PENDING:
             continue
-        if task.last is not None:
-            last.update(task.last)  # the tasks of an inner loop, as its last pass left them
+        if nodes[id].loop is not None:
+            last.update(task.last or {})
         else:
             last[id] = task
     state.last = last
