@@ -157,6 +157,29 @@ async def test_reads_never_see_what_is_not_committed(path: Path) -> None:
     await store.close()
 
 
+async def test_a_slow_listing_is_not_waited_for_and_can_be_cancelled(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forever = (
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    )
+    async with opened(path) as store:
+        (row,) = await put(store, new("a"))
+        assert await store.list(Query()) == [row]
+        with monkeypatch.context() as patched:
+            patched.setattr(listing, "counting", lambda db, query: (forever, []))
+            counting = asyncio.ensure_future(store.count(Query()))
+            listed = asyncio.ensure_future(store.list(Query()))
+            await asyncio.sleep(0.05)
+            (row,) = await put(store, more(row))
+            assert not counting.done()
+            counting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await counting
+        assert await listed == [row]
+        assert await store.count(Query()) == 1
+
+
 # -- disks
 
 

@@ -1,4 +1,4 @@
-"""Who owns a database: a POSIX lock on the file `<database>-owner` beside it.
+"""Who owns a database: a POSIX lock on the file `<database>-owner` beside it, and a row that shows it.
 
 The kernel drops the lock with its process, however that ends, and forked children do not inherit it. But it
 belongs to the process, not to the descriptor: closing ANY descriptor of the file would drop it. So the file
@@ -10,9 +10,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sqlite3
 import threading
 
-from penstock.errors import StoreError
+from msgspec.structs import astuple, replace
+
+from penstock.errors import Fenced, StoreError
+from penstock.ports.store import Owner
 
 _held: dict[tuple[int, int], int] = {}
 """Descriptors of the locks that this process holds, by device and inode."""
@@ -81,3 +85,36 @@ class Lock:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+# The row: for showing, and for refusing what an older owner still wants to write.
+
+COLUMNS = "node, token, address, since, renewed_at, pid"
+
+
+def shown(db: sqlite3.Connection) -> Owner | None:
+    columns = db.execute(f"SELECT {COLUMNS} FROM owner").fetchone()
+    return None if columns is None else Owner(*columns)
+
+
+def claim(db: sqlite3.Connection, node: str, address: str, *, now: float) -> Owner:
+    """Write the next token; only who holds the lock may."""
+    before = shown(db)
+    token = 1 if before is None else before.token + 1
+    owner = Owner(node, token, address, since=now, renewed_at=now, pid=os.getpid())
+    text = f"INSERT OR REPLACE INTO owner (one, {COLUMNS}) VALUES (1,?,?,?,?,?,?)"
+    db.execute(text, astuple(owner))
+    return owner
+
+
+def renew(db: sqlite3.Connection, owner: Owner, *, now: float) -> Owner:
+    text = "UPDATE owner SET renewed_at=?, address=? WHERE token=?"
+    if db.execute(text, (now, owner.address, owner.token)).rowcount == 0:
+        newest = shown(db)
+        raise Fenced(token=owner.token, newest=0 if newest is None else newest.token)
+    return replace(owner, renewed_at=now)
+
+
+def release(db: sqlite3.Connection, owner: Owner) -> None:
+    """The row stays, as the next token counts from it; but nobody is to be told anything there."""
+    db.execute("UPDATE owner SET address='', pid=0 WHERE token=?", (owner.token,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.ports.store import DefinitionRow, Owner, Row, Snapshot, Stored
+from penstock.ports.store import DefinitionRow, Row, Snapshot, Stored
 
 RUN = (
     "id, generation, definition, version, status, revision, created_at, updated_at, priority, paused,"
@@ -16,7 +16,6 @@ KEYS_AT_ONCE = 500
 RUNS_PER_SPAN = 1024
 EVENT = "position, run, seq, payload, hash"
 DEFINITION = "id, version, number, document, digest, created_at, created_by"
-OWNER = "node, token, address, since, renewed_at, pid"
 
 
 def row_of(columns: tuple[Any, ...]) -> Row:
@@ -36,10 +35,6 @@ def snapshot_of(columns: tuple[Any, ...]) -> Snapshot:
 
 def definition_of(columns: tuple[Any, ...]) -> DefinitionRow:
     return DefinitionRow(*columns)
-
-
-def owner_of(columns: tuple[Any, ...]) -> Owner:
-    return Owner(*columns)
 
 
 def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

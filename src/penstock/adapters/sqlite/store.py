@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from random import random
 from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
-from penstock.adapters.sqlite import appending, listing
+from penstock.adapters.sqlite import appending, listing, ownership
 from penstock.adapters.sqlite.database import (
     CHECKPOINT_SAFE,
     LOG_BYTES_KEPT,
@@ -33,21 +32,19 @@ from penstock.adapters.sqlite.database import (
     migrate,
     translated,
 )
-from penstock.adapters.sqlite.ownership import Lock
 from penstock.adapters.sqlite.rows import (
     DEFINITION,
     EVENT,
-    OWNER,
     RUN,
     chunks,
     definition_of,
-    owner_of,
     row_of,
     snapshot_of,
     stored_of,
 )
+from penstock.adapters.sqlite.waiting import Aside, Patience
 from penstock.adapters.store_rules import published
-from penstock.errors import Fenced, StoreError, StoreLocked
+from penstock.errors import StoreError
 from penstock.ports.store import (
     Append,
     Appended,
@@ -73,8 +70,6 @@ COUNTS = (
     "checkpoints",
     "checkpoints_failed",
 )
-PAUSE_SECONDS_FIRST = 0.0005
-PAUSE_SECONDS_MAX = 0.02
 
 T = TypeVar("T")
 
@@ -105,14 +100,15 @@ class SqliteStore:
     ) -> None:
         self.path = os.path.realpath(path)
         self._threaded = threaded
-        self._busy_seconds_max = busy_seconds_max
+        self._patience = Patience(self.path, seconds_max=busy_seconds_max)
         self._clock = clock
         self._writing = asyncio.Lock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._beside: sqlite3.Connection | None = None
+        self._aside: Aside | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._lock = Lock(self.path)
+        self._lock = ownership.Lock(self.path)
         self._owned: Owner | None = None
         self._process = 0
         self._wal_frames = 0.0
@@ -126,7 +122,7 @@ class SqliteStore:
         self._check_place()
         async with self._writing:
             if self._writer is None:
-                await self._patiently(self._connect)
+                await self._patience.until_done(self._connect)
 
     def _check_place(self) -> None:
         if sqlite3.sqlite_version_info < SQLITE_OLDEST:
@@ -171,11 +167,13 @@ class SqliteStore:
     def _disconnect(self) -> None:
         if self._thread is not None:
             self._thread.shutdown()
+        if self._aside is not None:
+            self._aside.close()
         # The last one to close copies the log back, so let it be the writer.
         for db in (self._reader, self._beside, self._writer):
             if db is not None:
                 db.close()
-        self._writer = self._beside = self._reader = self._thread = None
+        self._writer = self._beside = self._reader = self._thread = self._aside = None
 
     def describe(self) -> dict[str, Any]:
         """What this store stands on and what was chosen because of it; for the log and for bug reports."""
@@ -202,34 +200,13 @@ class SqliteStore:
             )
         return db
 
-    async def _patiently(self, work: Callable[[], T], *, threaded: bool = False) -> T:
-        """Do it; while the database is busy try again from the loop, which goes on meanwhile."""
-        loop = asyncio.get_running_loop()
-        begun, pause = None, PAUSE_SECONDS_FIRST
-        while True:
-            try:
-                if threaded and self._thread is not None:
-                    return await _whole(loop.run_in_executor(self._thread, work))
-                return work()
-            except Locked as error:
-                self._counts["busy"] += 1
-                now = loop.time()
-                begun = now if begun is None else begun
-                left = begun + self._busy_seconds_max - now
-                if left <= 0:
-                    raise StoreLocked(
-                        f"{self.path} stayed locked for {self._busy_seconds_max:g} s; nothing was written",
-                        hint="which other program has a transaction open on it?",
-                    ) from error
-            # Not in step with others that wait for the same.
-            await asyncio.sleep(min(pause * (0.5 + random()), left))
-            pause = min(pause * 1.6, PAUSE_SECONDS_MAX)
-
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """One transaction, on disk on return."""
         async with self._writing:
             try:
-                return await self._patiently(lambda: self._transact(work), threaded=True)
+                return await self._patience.until_done(
+                    lambda: self._transact(work), thread=self._thread
+                )
             except Unsure as error:
                 raise self._meaning(error.cause) from error.cause
 
@@ -276,7 +253,24 @@ class SqliteStore:
             except sqlite3.Error as error:
                 raise translated(error, self.path) from error
 
-        return await self._patiently(attempt)
+        return await self._patience.until_done(attempt)
+
+    async def _slowly(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """For listings: a filter that no index answers may read a million rows."""
+        self._open(self._reader)
+        if self._aside is None:
+            await self._patience.until_done(self._connect_aside)
+        assert self._aside is not None
+        return await self._aside.read(work)
+
+    def _connect_aside(self) -> None:
+        db = connect(self.path, kind=self.connection_class)
+        try:
+            configure(db, self.path)
+        except BaseException:
+            db.close()
+            raise
+        self._aside = Aside(db, self.path, self._patience)
 
     async def _all(
         self, make: Callable[[tuple[Any, ...]], T], text: str, values: Sequence[Any] = ()
@@ -335,9 +329,9 @@ class SqliteStore:
         self, group: appending.Group, *, judging: bool = False
     ) -> list[Appended | Exception]:
         try:
-            return await self._patiently(
+            return await self._patience.until_done(
                 lambda: self._transact(lambda db: appending.write(db, group, judging=judging)),
-                threaded=True,
+                thread=self._thread,
             )
         except appending.Judge as error:
             if judging:
@@ -362,7 +356,7 @@ class SqliteStore:
             return
         self._wal_frames = 0.0
         try:
-            await self._patiently(self._checkpoint, threaded=True)
+            await self._patience.until_done(self._checkpoint, thread=self._thread)
         except StoreError:
             # Nothing is lost: the log grows on, and the next time is soon enough.
             self._counts["checkpoints_failed"] += 1
@@ -461,11 +455,11 @@ class SqliteStore:
         return await self._all(row_of, text, (after, limit))
 
     async def list(self, query: Query) -> list[Row]:
-        rows = await self._read(lambda db: db.execute(*listing.page(db, query)).fetchall())
+        rows = await self._slowly(lambda db: db.execute(*listing.page(db, query)).fetchall())
         return [row_of(columns) for columns in rows]
 
     async def count(self, query: Query) -> int:
-        return await self._read(lambda db: db.execute(*listing.counting(db, query)).fetchone()[0])
+        return await self._slowly(lambda db: db.execute(*listing.counting(db, query)).fetchone()[0])
 
     # -- definitions and global data
 
@@ -503,56 +497,30 @@ class SqliteStore:
         if not self._lock.take():
             return None
         try:
-            self._owned = await self._write(lambda db: self._claim(db, node, address))
+            self._owned = await self._write(
+                lambda db: ownership.claim(db, node, address, now=self._clock())
+            )
         except BaseException:
             self._lock.drop()
             raise
         return self._owned
 
-    def _claim(self, db: sqlite3.Connection, node: str, address: str) -> Owner:
-        now = self._clock()
-        token: int = db.execute("SELECT coalesce(max(token), 0) + 1 FROM owner").fetchone()[0]
-        owner = Owner(node, token, address, now, now, os.getpid())
-        db.execute(
-            f"INSERT OR REPLACE INTO owner (one, {OWNER}) VALUES (1,?,?,?,?,?,?)", astuple(owner)
-        )
-        return owner
-
     async def renew(self, owner: Owner) -> Owner:
-        return await self._write(lambda db: self._renew(db, owner))
-
-    def _renew(self, db: sqlite3.Connection, owner: Owner) -> Owner:
-        now = self._clock()
-        text = "UPDATE owner SET renewed_at=?, address=? WHERE token=?"
-        if db.execute(text, (now, owner.address, owner.token)).rowcount == 0:
-            newest = db.execute("SELECT coalesce(max(token), 0) FROM owner").fetchone()[0]
-            raise Fenced(token=owner.token, newest=newest)
-        return Owner(owner.node, owner.token, owner.address, owner.since, now, owner.pid)
+        return await self._write(lambda db: ownership.renew(db, owner, now=self._clock()))
 
     async def owner(self) -> Owner | None:
-        return await self._one(owner_of, f"SELECT {OWNER} FROM owner")
+        return await self._read(ownership.shown)
 
     async def release(self, owner: Owner) -> None:
-        text = "UPDATE owner SET address='', pid=0 WHERE token=?"
         try:
-            await self._write(lambda db: db.execute(text, (owner.token,)) and None)
+            await self._write(lambda db: ownership.release(db, owner))
         finally:
             if self._owned is not None and self._owned.token == owner.token:
                 self._owned = None
                 self._lock.drop()
 
     def stats(self) -> dict[str, int]:
-        return dict(self._counts)
-
-
-async def _whole(future: asyncio.Future[T]) -> T:
-    """The answer of a thread; who is cancelled meanwhile waits until it is done, and then passes it on."""
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.wait([future])
-        future.exception()  # seen: who was cancelled is not told what became of it
-        raise
+        return {**self._counts, "busy": self._patience.busy}
 
 
 def _pair(columns: tuple[Any, ...]) -> tuple[Any, Any]:
