@@ -16,6 +16,13 @@ _hiccups: set[str] = set()
 
 
 @activity
+async def take_order(customer: str = "ann", skus: list[str] | None = None) -> dict[str, object]:
+    """What is ordered: given as the run's input (`-i customer=bob`), or our favourite order."""
+    await asyncio.sleep(0.6)
+    return {"customer": customer, "skus": skus or ["pen", "ink", "paper", "ruler"] * 2}
+
+
+@activity
 async def check_customer(customer: str) -> dict[str, object]:
     """Who is it, and how good a customer?"""
     await asyncio.sleep(1.5)
@@ -61,7 +68,7 @@ async def refund_card(payment: str) -> None:
 @activity
 def pack_item(sku: str) -> str:
     """Plain `def`: it runs in a thread, so that it may block."""
-    time.sleep(1.1)
+    time.sleep(1.3)
     return f"{sku}, wrapped"
 
 

@@ -81,7 +81,9 @@ def _module(named: str) -> tuple[ModuleType, str]:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise Problem(
-                "app-unknown", f"there is no module `{name}`", hint="--app takes a file such as shop.py, or module:attr"
+                "app-unknown",
+                f"there is no module `{name}`",
+                hint="--app takes a file such as shop.py, or module:attr",
             ) from None
         raise _failed(error, name) from error
     except (Exception, SystemExit) as error:
@@ -90,7 +92,11 @@ def _module(named: str) -> tuple[ModuleType, str]:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else None
+        near = (
+            did_you_mean(path.name, [p.name for p in path.parent.glob("*.py")])
+            if path.parent.is_dir()
+            else None
+        )
         raise Problem("app-unknown", f"there is no file {path}", hint=near)
     path = path.resolve()
     name = path.stem
@@ -116,16 +122,30 @@ def _failed(error: BaseException, named: str) -> Problem:
     """The application's own error, at the deepest place of it that is not ours and not Python's."""
     if isinstance(error, SyntaxError) and error.filename:
         place = f"{_near(error.filename)}:{error.lineno}:{error.offset}"
-        return Problem("app-failed", f"SyntaxError: {error.msg}", place=place, excerpt=_excerpt(error.filename, error.lineno))
+        return Problem(
+            "app-failed",
+            f"SyntaxError: {error.msg}",
+            place=place,
+            excerpt=_excerpt(error.filename, error.lineno),
+        )
     code = getattr(error, "code", None) if not isinstance(error, SystemExit) else None
     hint = getattr(error, "hint", None)
     here = str(Path(__file__).resolve().parents[1])
     place, excerpt = named, None
     for frame in traceback.extract_tb(error.__traceback__):
         if not frame.filename.startswith((here, "<frozen")) and "/lib/python" not in frame.filename:
-            place, excerpt = f"{_near(frame.filename)}:{frame.lineno}", _excerpt(frame.filename, frame.lineno)
+            place, excerpt = (
+                f"{_near(frame.filename)}:{frame.lineno}",
+                _excerpt(frame.filename, frame.lineno),
+            )
     message = str(error) if isinstance(code, str) else f"{type(error).__name__}: {error}"
-    return Problem(code if isinstance(code, str) else "app-failed", message, place=place, hint=hint, excerpt=excerpt)
+    return Problem(
+        code if isinstance(code, str) else "app-failed",
+        message,
+        place=place,
+        hint=hint,
+        excerpt=excerpt,
+    )
 
 
 def _near(filename: str) -> str:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import COMPLETED, FAILED, REFUSED, USAGE, Problem, coloured, give, give_json, say
+from penstock.cli.output import (
+    COMPLETED,
+    FAILED,
+    REFUSED,
+    USAGE,
+    Problem,
+    coloured,
+    give,
+    give_json,
+    say,
+)
 from penstock.cli.session import json_option, opened, perform, store_flag, store_option
 from penstock.cli.words import did_you_mean
 
@@ -29,7 +39,11 @@ def found_file(name: str) -> Path:
         return path
     if path.is_dir():
         raise Problem("usage", f"{name} is a folder, not a definition")
-    near = [p.name for p in path.parent.iterdir() if p.suffix in SUFFIXES] if path.parent.is_dir() else []
+    near = (
+        [p.name for p in path.parent.iterdir() if p.suffix in SUFFIXES]
+        if path.parent.is_dir()
+        else []
+    )
     meant = did_you_mean(path.name, near)
     raise Problem("usage", f"there is no file {name}", hint=meant)
 
@@ -47,8 +61,12 @@ def read_definition(name: str) -> Loaded:
 
 @click.command("verify")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
-@click.option("--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--app", metavar="FILE|MODULE[:ATTR]", help="Check too that its activities exist there.")
+@click.option(
+    "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option(
+    "--app", metavar="FILE|MODULE[:ATTR]", help="Check too that its activities exist there."
+)
 @json_option
 def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json: bool) -> int:
     """Check definitions before anything runs.
@@ -99,7 +117,9 @@ def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json
 def pages() -> Path:
     """Where the pages of error codes are: in the installed package, or beside the source."""
     packaged = Path(__file__).resolve().parents[1] / "docs" / "errors"
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[3] / "docs" / "errors"
+    return (
+        packaged if packaged.is_dir() else Path(__file__).resolve().parents[3] / "docs" / "errors"
+    )
 
 
 @click.command("explain")
@@ -153,7 +173,9 @@ def explain_command(code: str | None, as_json: bool) -> int:
 
 @click.command("graph")
 @click.argument("name", metavar="FILE|ID")
-@click.option("--width", type=click.IntRange(20, 1000), help="Columns to draw in; the terminal's if left out.")
+@click.option(
+    "--width", type=click.IntRange(20, 1000), help="Columns to draw in; the terminal's if left out."
+)
 @json_option
 @store_option
 def graph_command(name: str, width: int | None, as_json: bool, url: str) -> int:
@@ -166,7 +188,9 @@ def graph_command(name: str, width: int | None, as_json: bool, url: str) -> int:
     """
     if looks_like_file(name):
         return _draw_file(name, width, as_json)
-    if not looks_like_file(name) and ("/" in name and Path(name).parent.is_dir() and name.endswith(".yaml")):
+    if not looks_like_file(name) and (
+        "/" in name and Path(name).parent.is_dir() and name.endswith(".yaml")
+    ):
         return USAGE
     return perform(_draw_run(name, width, as_json, url))
 
@@ -191,7 +215,11 @@ def _draw_file(name: str, width: int | None, as_json: bool) -> int:
         for link in definition.links:
             give(f"{link.from_} -> {link.to}")
         return COMPLETED
-    points = {id: Look("●" if task.type == "start" else "○", "pending") for id, task in definition.tasks.items() if task.type in ("start", "end")}
+    points = {
+        id: Look("●" if task.type == "start" else "○", "pending")
+        for id, task in definition.tasks.items()
+        if task.type in ("start", "end")
+    }
     looks = {id: points.get(id) or Look("·", "pending") for id in definition.tasks}
     _print(drawing.draw(looks, {}))
     return COMPLETED
@@ -224,13 +252,23 @@ async def _draw_run(id: str, width: int | None, as_json: bool, url: str) -> int:
         })  # fmt: skip
         return COMPLETED
     columns, rows = _size(width)
-    drawing = arrange(tasks_of(followed.definition), links_of(followed.definition), width=columns, height=rows)
+    drawing = arrange(
+        tasks_of(followed.definition), links_of(followed.definition), width=columns, height=rows
+    )
     if drawing is None:
-        say(f"it is too wide for {columns} columns: penstock show {id}{store_flag(url)}, or --width")
-        for link, state in ((link, decided.get(i, "open")) for i, link in enumerate(followed.definition.links)):
+        say(
+            f"it is too wide for {columns} columns: penstock show {id}{store_flag(url)}, or --width"
+        )
+        for link, state in (
+            (link, decided.get(i, "open")) for i, link in enumerate(followed.definition.links)
+        ):
             give(f"{link.from_} -> {link.to}  {state}")
         return COMPLETED
-    _print(drawing.draw({task: followed.look(task, now) for task in followed.definition.tasks}, decided))
+    _print(
+        drawing.draw(
+            {task: followed.look(task, now) for task in followed.definition.tasks}, decided
+        )
+    )
     return COMPLETED
 
 

@@ -122,7 +122,11 @@ class Followed:
         state = None if self._root is None else self._root.tasks.get(id)
         if state is not None and state.map is not None:
             held = state.map
-            self._counts[id] = (held.completed + held.failed, held.total + len(held.extra), held.failed)
+            self._counts[id] = (
+                held.completed + held.failed,
+                held.total + len(held.extra),
+                held.failed,
+            )
         elif state is not None and id in self._counts and state.status == "COMPLETED":
             _, total, failed = self._counts[id]  # the last item took the map out of the state
             self._counts[id] = (total, total, failed)
@@ -155,7 +159,9 @@ class Followed:
             inner = plan.nodes[header].loop
             if composite is None or inner is None:
                 return None
-            path = f"{path}/{header}[{composite.number}]" if path else f"{header}[{composite.number}]"
+            path = (
+                f"{path}/{header}[{composite.number}]" if path else f"{header}[{composite.number}]"
+            )
             pass_ = self.run.scopes.get(path)
             if pass_ is None:
                 return (composite.last or {}).get(id) or self._inner.get(inner.path, {}).get(id)
@@ -183,7 +189,9 @@ class Followed:
         if state is not None and state.status in ("COMPLETED", "SKIPPED"):
             return Look("◉" if state.status == "COMPLETED" else "○", state.status.lower())
         reached = any(
-            self.flow.links.get(i) == "taken" for i, link in enumerate(self.definition.links) if link.to == id
+            self.flow.links.get(i) == "taken"
+            for i, link in enumerate(self.definition.links)
+            if link.to == id
         )
         return Look("◉", "completed") if reached else Look("○", "pending")
 
@@ -217,11 +225,15 @@ class Followed:
         """Of a natural loop's header: how often it was begun."""
         state = None if self._root is None else self._root.tasks.get(id)
         node = self.plan.root.nodes.get(id)
-        return state.number if state is not None and node is not None and node.loop is not None else 0
+        return (
+            state.number if state is not None and node is not None and node.loop is not None else 0
+        )
 
     def progress(self) -> tuple[int, int]:
         """Tasks that are over, of all that the definition has."""
-        ids = [id for id, task in self.definition.tasks.items() if task.type not in ("start", "end")]
+        ids = [
+            id for id, task in self.definition.tasks.items() if task.type not in ("start", "end")
+        ]
         over = 0
         for id in ids:
             state = self.state(id)
@@ -269,7 +281,9 @@ def told(event: e.Event) -> str:
             return f"attempt {event.attempt}: progress {_short(event.progress)}"
         case e.TaskCompleted():
             tries = f" at attempt {event.attempt}" if event.attempt > 1 else ""
-            return f"completed{tries}" + (f": {_short(event.output)}" if event.output != e.NULL else "")
+            return f"completed{tries}" + (
+                f": {_short(event.output)}" if event.output != e.NULL else ""
+            )
         case e.TaskRetried():
             return f"attempt {event.attempt} failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
         case e.TaskFailed():
@@ -288,7 +302,9 @@ def told(event: e.Event) -> str:
         case e.FormDelegated():
             return f"delegated by {event.by} to {event.to}"
         case e.FormSubmitted():
-            return "filled in" + (f" by {event.by}" if event.by else "") + f": {_short(event.output)}"
+            return (
+                "filled in" + (f" by {event.by}" if event.by else "") + f": {_short(event.output)}"
+            )
         case e.FormEscalated():
             return "overdue"
         case e.ChildStarted():

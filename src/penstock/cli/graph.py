@@ -15,9 +15,7 @@ Span = tuple[str, str]
 """Text and its style."""
 Rows = list[list[Span]]
 
-LINES = (
-    " ╴╸╷┐┑╻┒┓╶─╾┌┬┭┎┰┱╺╼━┍┮┯┏┲┳╵┘┙│┤┥╽┧┪└┴┵├┼┽┟╁╅┕┶┷┝┾┿┢╆╈╹┚┛╿┦┩┃┨┫┖┸┹┞╀╃┠╂╉┗┺┻┡╄╇┣╊╋"
-)
+LINES = " ╴╸╷┐┑╻┒┓╶─╾┌┬┭┎┰┱╺╼━┍┮┯┏┲┳╵┘┙│┤┥╽┧┪└┴┵├┼┽┟╁╅┕┶┷┝┾┿┢╆╈╹┚┛╿┦┩┃┨┫┖┸┹┞╀╃┠╂╉┗┺┻┡╄╇┣╊╋"
 """Lines by weight (none, light, heavy) of their arms: up * 27 + right * 9 + down * 3 + left."""
 UP, RIGHT, DOWN, LEFT = 0, 1, 2, 3
 
@@ -155,13 +153,20 @@ class Drawing:
             canvas.text(x, y, HEADS[state], state)
 
 
-def arrange(tasks: Sequence[Task], links: Sequence[Link], *, width: int, height: int) -> Drawing | None:
+def arrange(
+    tasks: Sequence[Task], links: Sequence[Link], *, width: int, height: int
+) -> Drawing | None:
     """The roomiest drawing that fits, or None: then a list says more."""
-    bare = [replace(task, detail=0) for task in tasks]
-    sizes = [(tasks, 24), (tasks, 16), (tasks, 12), (tasks, 9)]
-    for boxed, tight in ((True, False), (True, True), (False, True)):
-        for shown, label_max in sizes if boxed else [*sizes, (bare, 12), (bare, LABEL_MIN)]:
-            drawing = _arranged(shown, links, width, boxed=boxed, tight=tight, label_max=label_max)
+    inner = [task for task in tasks if task.kind != "point"]
+    for boxed, tight, shown in (
+        (True, False, tasks), (True, True, tasks), (True, True, inner), (False, True, tasks), (False, True, inner),
+    ):  # fmt: skip
+        sizes = [(shown, 24), (shown, 16), (shown, 12), (shown, 9)]
+        if not boxed:
+            bare = [replace(task, detail=0) for task in shown]
+            sizes += [(bare, 12), (bare, LABEL_MIN)]
+        for chosen, label_max in sizes:
+            drawing = _arranged(chosen, links, width, boxed=boxed, tight=tight, label_max=label_max)
             if drawing is not None:
                 if drawing.height <= height:
                     return drawing
@@ -170,14 +175,22 @@ def arrange(tasks: Sequence[Task], links: Sequence[Link], *, width: int, height:
 
 
 def _arranged(
-    tasks: Sequence[Task], links: Sequence[Link], width: int, *, boxed: bool, tight: bool, label_max: int
+    tasks: Sequence[Task],
+    links: Sequence[Link],
+    width: int,
+    *,
+    boxed: bool,
+    tight: bool,
+    label_max: int,
 ) -> Drawing | None:
     arcs = [Arc(link.source, link.target, i) for i, link in enumerate(links)]
     notes = _notes(tasks, arcs)
     labels: dict[str, str] = {}
     vertices: list[Vertex] = []
     for task in tasks:
-        label = "" if task.kind == "point" and task.id in ("start", "end") else _cut(task.id, label_max)
+        label = (
+            "" if task.kind == "point" and task.id in ("start", "end") else _cut(task.id, label_max)
+        )
         labels[task.id] = label
         note = notes.get(task.id, "")
         extra = (len(note) + 1 if note else 0) + (2 if task.kind == "gateway" else 0)

@@ -41,10 +41,12 @@ def ago(when: float, now: float) -> str:
 
 
 def _coarse(seconds: float) -> str:
-    for size, unit in ((DAY, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{max(1, int(seconds + 0.5))}s"
+    """In one unit, rounded, at most three columns for anything under a hundred days."""
+    if seconds < 99.5:
+        return f"{max(1, round(seconds))}s"
+    if seconds < 99.5 * 60:
+        return f"{round(seconds / 60)}m"
+    return f"{round(seconds / 3600)}h" if seconds < 2 * DAY - 1800 else f"{round(seconds / DAY)}d"
 
 
 def local(when: float, now: float | None = None) -> str:

@@ -45,7 +45,9 @@ def loose(text: str) -> Any:
 def parse_value(text: str, where: str) -> Any:
     """One JSON value, @file or @-."""
     text, source = _read(text)
-    return _json(text, where if source == "-i" else source, hint="""true, 3, '"text"', '{"a": 1}'""")
+    return _json(
+        text, where if source == "-i" else source, hint="""true, 3, '"text"', '{"a": 1}'"""
+    )
 
 
 def parse_pairs(given: Sequence[str], option: str) -> dict[str, Any]:
@@ -53,7 +55,9 @@ def parse_pairs(given: Sequence[str], option: str) -> dict[str, Any]:
     for text in given:
         pair = _PAIR.fullmatch(text)
         if pair is None:
-            raise Problem("usage", f"`{text}` is not name=value", place=option, hint=f"{option} region=eu")
+            raise Problem(
+                "usage", f"`{text}` is not name=value", place=option, hint=f"{option} region=eu"
+            )
         found[pair[1]] = loose(pair[2])
     return found
 
@@ -69,7 +73,10 @@ def parse_moment(text: str, option: str) -> float:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError:
         raise Problem(
-            "usage", f"`{text}` is neither a duration nor a moment", place=option, hint=f"{option} 2h, or {option} 2026-05-01T12:00"
+            "usage",
+            f"`{text}` is neither a duration nor a moment",
+            place=option,
+            hint=f"{option} 2h, or {option} 2026-05-01T12:00",
         ) from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 GAP = 2
 """Columns between neighbours."""
@@ -44,8 +45,8 @@ class Spot:
     port: int
     vertex: Vertex | None = None
     x: int = 0
-    above: list[Spot] = field(default_factory=lambda: [])
-    below: list[Spot] = field(default_factory=lambda: [])
+    above: list[Spot] = field(default_factory=list["Spot"])
+    below: list[Spot] = field(default_factory=list["Spot"])
 
     @property
     def at(self) -> int:
@@ -85,7 +86,9 @@ class Layout:
 def layout(vertices: Sequence[Vertex], arcs: Sequence[Arc], width: int) -> Layout | None:
     """The layout, or None if a layer is wider than `width`."""
     known = {v.id: v for v in vertices}
-    forward, back = _split(list(known), [a for a in arcs if a.source in known and a.target in known])
+    forward, back = _split(
+        list(known), [a for a in arcs if a.source in known and a.target in known]
+    )
     depth = _depths(list(known), forward)
     layers, chains = _spots(known, forward, depth)
     if any(_narrow(row) > width for row in layers):
@@ -216,7 +219,7 @@ def _steps(layers: list[list[Spot]], downwards: bool) -> Iterator[tuple[list[Spo
 
 def _crossings(layers: list[list[Spot]]) -> int:
     count = 0
-    for upper, lower in zip(layers, layers[1:], strict=False):
+    for upper, lower in pairwise(layers):
         place = {id(spot): i for i, spot in enumerate(lower)}
         ends = [sorted(place[id(t)] for t in spot.below) for spot in upper]
         for i, first in enumerate(ends):
@@ -287,7 +290,9 @@ def _gap(row: list[Spot], links: list[tuple[Spot, Spot, int]]) -> list[Piece]:
 def _tracks(groups: list[list[tuple[int, int]]]) -> list[int | None]:
     """A row for each group's horizontal line; None where all its lines are straight."""
     spans = [
-        (min(min(p) for p in group), max(max(p) for p in group)) if any(s != t for s, t in group) else None
+        (min(min(p) for p in group), max(max(p) for p in group))
+        if any(s != t for s, t in group)
+        else None
         for group in groups
     ]
     # A line that comes down a column must turn off above a line that goes on down the same column.
@@ -295,7 +300,12 @@ def _tracks(groups: list[list[tuple[int, int]]]) -> list[int | None]:
     for i, first in enumerate(groups):
         starts = {s for s, _ in first}
         for j, second in enumerate(groups):
-            if i != j and starts & {t for _, t in second} and i not in after[j] and j not in after[i]:
+            if (
+                i != j
+                and starts & {t for _, t in second}
+                and i not in after[j]
+                and j not in after[i]
+            ):
                 after[j].add(i)
     rows: list[list[tuple[int, int]]] = []
     found: list[int | None] = [None] * len(groups)
@@ -307,7 +317,11 @@ def _tracks(groups: list[list[tuple[int, int]]]) -> list[int | None]:
         assert span is not None
         lowest = 1 + max((found[j] or 0 for j in after[i] if found[j] is not None), default=-1)
         row = next(
-            (r for r in range(lowest, len(rows)) if all(b < span[0] or span[1] < a for a, b in rows[r])),
+            (
+                r
+                for r in range(lowest, len(rows))
+                if all(b < span[0] or span[1] < a for a, b in rows[r])
+            ),
             max(lowest, len(rows)),
         )
         while len(rows) <= row:

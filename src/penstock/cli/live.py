@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from penstock.cli.follow import Followed, Line, links_of, tasks_of
-from penstock.cli.graph import Drawing, arrange
+from penstock.cli.graph import Drawing, Task, arrange
 from penstock.cli.humane import duration, local, until
 from penstock.cli.output import STYLES, paint, say, text_of, visible
 from penstock.cli.session import store_flag
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 FRAME_SECONDS = 0.1
 TASKS_DRAWN_MAX = 40
-EVENTS_SHOWN = 5
-REASONS_SHOWN = 3
-FRAME_ROWS = 3 + EVENTS_SHOWN + REASONS_SHOWN + 2
-"""Rows beside the graph."""
+FULL, SLIM = (5, 2), (2, 1)
+"""Events and reasons that are shown: as many as the graph leaves room for."""
 UNDER_WAY = frozenset({"attempt", "undo", "mutex"})
 """Reasons that end by themselves, with the work that is shown anyway."""
 
@@ -37,6 +35,7 @@ class View:
         self.followed, self.url, self.note = followed, url, note
         self._drawing: Drawing | None = None
         self._size: tuple[int, int] | None = None
+        self._beside = FULL
 
     def frame(self, width: int, height: int, now: float) -> Group:
         parts: list[Text] = [self._header(width, now), Text("")]
@@ -55,7 +54,9 @@ class View:
         text.append(f"{run.id}", "title")
         text.append(f"  {followed.definition.name or run.definition}", "")
         text.append(f"  version {run.version}  ", "detail")
-        text.append(followed.status, followed.status.lower() if followed.status.lower() in STYLES else "")
+        text.append(
+            followed.status, followed.status.lower() if followed.status.lower() in STYLES else ""
+        )
         if run.created_at:
             text.append(f"  {duration((run.ended_at or now) - run.created_at)}", "detail")
         over, count = followed.progress()
@@ -67,16 +68,25 @@ class View:
         if self._size != (width, height):
             self._size = (width, height)
             tasks = tasks_of(followed.definition)
-            drawn = len([t for t in tasks if t.kind != "point"]) <= TASKS_DRAWN_MAX
-            rows = max(6, height - FRAME_ROWS)
-            links = links_of(followed.definition)
-            self._drawing = arrange(tasks, links, width=width - 2, height=rows) if drawn else None
+            if len([t for t in tasks if t.kind != "point"]) <= TASKS_DRAWN_MAX:
+                self._arrange(tasks, width, height)
         drawing = self._drawing
         if drawing is None:
             return self._list(width, height, now)
         looks = {id: followed.look(id, now) for id in followed.definition.tasks}
         rows = drawing.draw(looks, followed.links())
         return [text_of([[(" ", ""), *row] for row in rows])]
+
+    def _arrange(self, tasks: list[Task], width: int, height: int) -> None:
+        """The roomiest picture; rather fewer events than a smaller one."""
+        links = links_of(self.followed.definition)
+        self._drawing, self._beside = None, FULL
+        for beside in (FULL, SLIM):
+            found = arrange(tasks, links, width=width - 2, height=max(6, height - _rows(beside)))
+            if found is not None and (
+                self._drawing is None or (found.boxed and not self._drawing.boxed)
+            ):
+                self._drawing, self._beside = found, beside
 
     def _list(self, width: int, height: int, now: float) -> list[Text]:
         """Too large for a picture: a bar, what is open, and what ended last."""
@@ -85,18 +95,24 @@ class View:
         span = max(10, min(60, width - 20))
         full = span * over // max(1, count)
         bar = Text(no_wrap=True)
-        bar.append(" " + "━" * full, "completed").append("─" * (span - full), "pending").append(f"  {over}/{count}")
+        bar.append(" " + "━" * full, "completed").append("─" * (span - full), "pending").append(
+            f"  {over}/{count}"
+        )
         open_ids: list[str] = []
         ended: list[tuple[float, str]] = []
         for id, task in followed.definition.tasks.items():
             state = followed.state(id)
             if task.type in ("start", "end") or state is None or state.status == PENDING:
                 continue
-            if state.status in OPEN_TASK or state.status in ("FAILED", "COMPENSATING", "UNDO_FAILED"):
+            if state.status in OPEN_TASK or state.status in (
+                "FAILED",
+                "COMPENSATING",
+                "UNDO_FAILED",
+            ):
                 open_ids.append(id)
             else:
                 ended.append((state.ended_at or 0, id))
-        rows = max(4, height - FRAME_ROWS - 2)
+        rows = max(4, height - _rows(FULL) - 2)
         last = [id for _, id in sorted(ended)[-max(2, rows - len(open_ids)) :]]
         shown = [*last, *open_ids][-rows:]
         out = [bar, Text("")]
@@ -109,7 +125,7 @@ class View:
 
     def _events(self, width: int, now: float) -> list[Text]:
         out: list[Text] = []
-        for line in list(self.followed.lines)[-EVENTS_SHOWN:]:
+        for line in list(self.followed.lines)[-self._beside[0] :]:
             text = Text(no_wrap=True, overflow="ellipsis")
             text.append(f"{local(line.at, now)}  ", "detail").append(_worded(line), "")
             text.truncate(width - 1, overflow="ellipsis")
@@ -117,32 +133,44 @@ class View:
         return out
 
     def _waits(self, now: float) -> list[Text]:
-        return [
-            Text(f"waits: {each}", "waiting", no_wrap=True, overflow="ellipsis")
-            for each in waits(self.followed, self.url, now)[:REASONS_SHOWN]
-        ]
+        out: list[Text] = []
+        for reason in [each for each in self.followed.why() if each.kind not in UNDER_WAY][
+            : self._beside[1]
+        ]:
+            text, command = wording(reason, self.followed, self.url, now)
+            out.append(Text(f"waits: {text}", "waiting", no_wrap=True, overflow="ellipsis"))
+            if command:
+                out.append(Text(f"       {command}", "command", no_wrap=True, overflow="fold"))
+        return out
 
 
-def waits(followed: Followed, url: str, now: float) -> list[str]:
-    """What the run waits for beside the work that is under way, and how to give it that."""
-    return [_reason(each, followed, url, now) for each in followed.why() if each.kind not in UNDER_WAY]
+def _rows(beside: tuple[int, int]) -> int:
+    """What a frame needs beside the graph: header, two gaps, hint, and a row for the cursor."""
+    return 5 + beside[0] + 2 * beside[1]
 
 
-def _reason(reason: Reason, followed: Followed, url: str, now: float) -> str:
+def wording(reason: Reason, followed: Followed, url: str, now: float) -> tuple[str, str]:
+    """What the run waits for, and the command that gives it that."""
     id, flag = followed.run.id, store_flag(url)
     due = "" if reason.due is None else f" ({until(reason.due, now)})"
     node = followed.node(reason.key)
     match reason.kind:
         case "signal":
-            name = "" if node is None else node.config.get("name", node.config.get("more", ""))
-            example = _example(None if node is None else node.config.get("schema"))
-            return f"signal {name} is to come{due}: penstock signal {id} {name} {example}{flag}"
+            config = {} if node is None else node.config
+            name = config.get("more", config.get("name", ""))
+            return (
+                f"signal {name} is to come{due}",
+                f"penstock signal {id} {name} {_example(config.get('schema'))}{flag}",
+            )
         case "form":
-            return f"{reason.message}{due}: penstock submit {id} {reason.key} '{{…}}'{flag}"
+            return (
+                f"{visible(reason.message)}{due}",
+                f"penstock submit {id} {reason.key} '{{…}}'{flag}",
+            )
         case "pause":
-            return f"it is paused: penstock resume {id}{flag}"
+            return "it is paused", f"penstock resume {id}{flag}"
         case _:
-            return visible(reason.message) + due
+            return visible(reason.message) + due, ""
 
 
 def _example(schema: object) -> str:
@@ -195,8 +223,13 @@ class Plain:
 
     def idle(self) -> None:
         """What it waits for, said once."""
-        reasons = {(each.kind, each.key): each for each in self.followed.why() if each.kind not in UNDER_WAY}
+        reasons = {
+            (each.kind, each.key): each
+            for each in self.followed.why()
+            if each.kind not in UNDER_WAY
+        }
         for known, each in reasons.items():
             if known not in self._waits:
-                say(f"{paint('waits', 'waiting')}: {_reason(each, self.followed, self.url, time.time())}")
+                text, command = wording(each, self.followed, self.url, time.time())
+                say(f"{paint('waits', 'waiting')}: {text}" + (f": {command}" if command else ""))
         self._waits = set(reasons)

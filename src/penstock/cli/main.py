@@ -86,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit status: 0 completed, 1 failed, 2 usage, 3 refused, 4 unreachable."""
     try:
         status = tree.main(
-            args=None if arguments is None else list(arguments), prog_name="penstock", standalone_mode=False
+            args=None if arguments is None else list(arguments),
+            prog_name="penstock",
+            standalone_mode=False,
         )
         sys.stdout.flush()
         return status if isinstance(status, int) else 0

@@ -45,7 +45,7 @@ _CODES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass
 class Problem(Exception):
     """Something that the reader is to be told, with what to do about it."""
 
@@ -76,7 +76,8 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        c if c.isprintable() else " " if c in "\t\n" else c.encode("unicode_escape").decode() for c in text
+        c if c.isprintable() else " " if c in "\t\n" else c.encode("unicode_escape").decode()
+        for c in text
     )
 
 
@@ -172,13 +173,27 @@ def text_of(rows: Rows) -> Text:
     return text
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, styles: Sequence[str | None] | None = None) -> None:
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    styles: Sequence[str | None] | None = None,
+) -> None:
     """Columns on stdout, plain enough to be cut by other programs; the last one takes what is left."""
     kept = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(len(head), *(len(row[i]) for row in kept)) if kept else len(head) for i, head in enumerate(heads)]
+    widths = [
+        max(len(head), *(len(row[i]) for row in kept)) if kept else len(head)
+        for i, head in enumerate(heads)
+    ]
     out = sys.stdout
     if out.isatty():
-        give(paint("  ".join(h.ljust(w) for h, w in zip(heads, widths, strict=True)).rstrip(), "title", out))
+        give(
+            paint(
+                "  ".join(h.ljust(w) for h, w in zip(heads, widths, strict=True)).rstrip(),
+                "title",
+                out,
+            )
+        )
     else:
         give("  ".join(h.ljust(w) for h, w in zip(heads, widths, strict=True)).rstrip())
     for row in kept:

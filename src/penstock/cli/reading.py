@@ -9,7 +9,18 @@ import click
 
 from penstock.cli.humane import ago, duration, local, until
 from penstock.cli.inputs import parse_moment, parse_pairs
-from penstock.cli.output import COMPLETED, FAILED, Problem, brief, give, give_json, paint, say, table, visible
+from penstock.cli.output import (
+    COMPLETED,
+    FAILED,
+    Problem,
+    brief,
+    give,
+    give_json,
+    paint,
+    say,
+    table,
+    visible,
+)
 from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
 
 if TYPE_CHECKING:
@@ -26,9 +37,17 @@ TASKS_SHOWN = 60
 @click.command("list")
 @click.option("--status", metavar="STATUS", help="A status, or open, closed, paused.")
 @click.option("--definition", metavar="ID", help="Runs of that definition.")
-@click.option("--attr", "attributes", multiple=True, metavar="K=V", help="Runs with that attribute; may be repeated.")
+@click.option(
+    "--attr",
+    "attributes",
+    multiple=True,
+    metavar="K=V",
+    help="Runs with that attribute; may be repeated.",
+)
 @click.option("--since", metavar="TIME", help="Created since: 2h, or 2026-05-01T12:00.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many."
+)
 @click.option("--after", type=int, metavar="CURSOR", help="Go on where the page before ended.")
 @json_option
 @store_option
@@ -138,10 +157,19 @@ def _show(view: RunView) -> None:
     give(f"{paint(view.id, 'title', sys.stdout)}  {paint(status, status.lower(), sys.stdout)}")
     facts: list[tuple[str, str]] = [
         ("definition", f"{view.definition} version {view.version}"),
-        ("created", f"{ago(view.created_at, now)} ({local(view.created_at, now)})" + (f" by {view.created_by}" if view.created_by else "")),
+        (
+            "created",
+            f"{ago(view.created_at, now)} ({local(view.created_at, now)})"
+            + (f" by {view.created_by}" if view.created_by else ""),
+        ),
     ]
     if view.ended_at is not None:
-        facts.append(("ended", f"{ago(view.ended_at, now)} ({local(view.ended_at, now)}), after {duration(view.ended_at - view.created_at)}"))
+        facts.append(
+            (
+                "ended",
+                f"{ago(view.ended_at, now)} ({local(view.ended_at, now)}), after {duration(view.ended_at - view.created_at)}",
+            )
+        )
     if view.generation > 1:
         facts.append(("generation", str(view.generation)))
     if view.parent:
@@ -157,7 +185,12 @@ def _show(view: RunView) -> None:
         facts.append(("output", brief(view.output)))
     for failure in view.error_stack:
         where = f" in {failure.key}" if failure.key else ""
-        facts.append(("error", f"[{failure.code}]{where} {failure.type + ': ' if failure.type else ''}{failure.message}"))
+        facts.append(
+            (
+                "error",
+                f"[{failure.code}]{where} {failure.type + ': ' if failure.type else ''}{failure.message}",
+            )
+        )
     facts.append(("events", str(view.revision)))
     for name, value in facts:
         give(f"  {name:<11}{visible(value)}")
@@ -216,13 +249,18 @@ def why_command(id: str, as_json: bool, url: str) -> int:
         if not found:
             give(f"run {id} waits for nothing: it is {status}")
         else:
-            say(owner_text(owner) + ("; start one to go on: penstock run …" if owner is None else ""))
+            say(
+                owner_text(owner)
+                + ("; start one to go on: penstock run …" if owner is None else "")
+            )
         for each in found:
             if each.kind == "signal":
                 name = each.message.split("`")[1] if "`" in each.message else "NAME"
                 say(f"{paint('next', 'hint')}: penstock signal {id} {name} [JSON]{store_flag(url)}")
             elif each.kind == "form":
-                say(f"{paint('next', 'hint')}: penstock submit {id} {each.key} '{{…}}'{store_flag(url)}")
+                say(
+                    f"{paint('next', 'hint')}: penstock submit {id} {each.key} '{{…}}'{store_flag(url)}"
+                )
             elif each.kind == "pause":
                 say(f"{paint('next', 'hint')}: penstock resume {id}{store_flag(url)}")
         return COMPLETED
@@ -296,14 +334,13 @@ def audit_command(id: str | None, as_json: bool, url: str) -> int:
             if id is not None:
                 await session.get(id)
             found = await session.engine.audit(id)
-            runs = 1 if id is not None else None
         if as_json:
             give_json({"problems": found})
         else:
             for each in found:
                 give(visible(each))
             if not found:
-                say(f"{'run ' + id if runs else 'all runs'}: every event is what was written")
+                say(f"{'all runs' if id is None else f'run {id}'}: every event is what was written")
         return FAILED if found else COMPLETED
 
     return perform(work())

@@ -15,22 +15,42 @@ if TYPE_CHECKING:
 
     from penstock.cli.follow import Followed
     from penstock.cli.live import Plain
+    from penstock.ports.store import Row
     from penstock.sdk.client import Engine, Run
 
 NEAR_RUNS = 500
+DRAIN_SECONDS = 10.0
+"""For attempts that are under way when we are asked to stop."""
 
 
 @click.command("run")
 @click.argument("file", type=click.Path())
-@click.option("--app", metavar="FILE|MODULE[:ATTR]", help="Where the activities are: a Python file or a module.")
-@click.option("-i", "--input", "inputs", multiple=True, metavar="JSON|@FILE|K=V", help="The run's input; may be repeated.")
+@click.option(
+    "--app",
+    metavar="FILE|MODULE[:ATTR]",
+    help="Where the activities are: a Python file or a module.",
+)
+@click.option(
+    "-i",
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="JSON|@FILE|K=V",
+    help="The run's input; may be repeated.",
+)
 @click.option("--id", "id", metavar="ID", help="Of the run; the definition's own id if left out.")
 @click.option("--by", metavar="WHO", help="Who starts it.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="If the run of that id has ended, start the next: ID-2, ID-3, and so on.",
+)
 @click.option("--plain", is_flag=True, help="Lines instead of a picture.")
 @store_option
 def run_command(
-    file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, plain: bool, url: str
-) -> int:
+    file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, again: bool, plain: bool,
+    url: str,
+) -> int:  # fmt: skip
     """Run a definition here and watch it.
 
     \b
@@ -38,26 +58,30 @@ def run_command(
       penstock run order.yaml --app shop.py -i '{"sku": "A1"}'
       penstock run order.yaml --app shop.py -i sku=A1 -i cents=1999 --id order-7
 
-    Started again, after Ctrl-C, kill -9 or a power cut, it continues the open run of that id. If that run has ended,
-    the next one is started: order-7-2, order-7-3, and so on. The result goes to stdout. Exit status: 0 completed,
-    1 failed, 2 usage, 3 refused, 4 unreachable.
+    Started again, after Ctrl-C, kill -9 or a power cut, it continues the open run. One that has ended is shown as it
+    ended if --id names it; without --id, or with --again, the next one is started: order-2, order-3, and so on. The
+    result goes to stdout. Exit status: 0 completed, 1 failed, 2 usage, 3 refused, 4 unreachable.
     """
-    return perform(_run(file, app, inputs, id, by, plain, url))
+    return perform(_run(file, app, inputs, id, by, again or id is None, plain, url))
 
 
 async def _run(
-    file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, plain: bool, url: str
-) -> int:
+    file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, again: bool, plain: bool,
+    url: str,
+) -> int:  # fmt: skip
     import asyncio
     import signal
 
     from penstock.cli.app import load_app
     from penstock.cli.definitions import read_definition
     from penstock.cli.inputs import parse_inputs
+    from penstock.cli.output import INTERRUPTED, paint, say
+    from penstock.cli.session import store_flag
+    from penstock.engine.engine import Settings
     from penstock.wiring import open as open_engine
 
     given = parse_inputs(inputs)
-    loaded = read_definition(file)
+    read_definition(file)  # what is wrong with it is said before a database is made
     activities = load_app(app) if app else []
     stop = asyncio.Event()
     interrupts = 0
@@ -74,39 +98,69 @@ async def _run(
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, interrupted)
-    async with open_engine(url, activities=activities) as engine:
-        kept = await engine.register(loaded)
-        run, note = await _begin(engine, kept.id, given, id, by)
-        return await _watch(engine, run, url, stop, note, plain)
+    async with open_engine(
+        url, activities=activities, settings=Settings(drain_seconds=DRAIN_SECONDS)
+    ) as engine:
+        kept = await engine.register(file, by=by)
+        run, note = await _begin(engine, kept.id, given, id, by, again)
+        followed = await _watch(engine, run, url, stop, note, plain)
+        if followed.closed:
+            return await _ended(run, followed, url)
+        say(f"stopping: what is under way gets {DRAIN_SECONDS:.0f} s to end, and is recorded")
+    flag = store_flag(url)
+    say(f"stopped; run {run.id} stays open and nothing of it is lost")
+    say(f"{paint('next', 'hint')}: the same command goes on from here; penstock why {run.id}{flag}")
+    return INTERRUPTED
 
 
-async def _begin(engine: Engine, definition: str, given: Any, id: str | None, by: str | None) -> tuple[Run, str]:
-    """The open run of that id, or a new one."""
+async def _begin(
+    engine: Engine, definition: str, given: Any, id: str | None, by: str | None, again: bool
+) -> tuple[Run, str]:
+    """The open run of that id, or a new one; and what is to be said about it."""
+    from penstock.errors import Rejected
+
     base = id or definition
-    pattern = re.compile(rf"{re.escape(base)}(?:-(\d{{1,9}}))?")
-    newest, number = None, 0
-    for row in await engine.list(id_prefix=base, limit=NEAR_RUNS):
-        match = pattern.fullmatch(row.id)
-        if match and int(match[1] or 1) > number:
-            newest, number = row, int(match[1] or 1)
-    if newest is not None and newest.open:
+    newest = await _newest(engine, base) if again else None
+    if newest is None:
+        newest = next(
+            (row for row in await engine.list(id_prefix=base, limit=NEAR_RUNS) if row.id == base),
+            None,
+        )
+    if newest is None:
+        return await engine.start(definition, given, id=base, created_by=by), ""
+    if newest.open or not again:
+        said = (
+            f"continues run {newest.id}"
+            if newest.open
+            else f"run {newest.id} has ended; --again starts the next"
+        )
         if given is None and newest.definition == definition:
-            return await engine.get(newest.id), f"continues run {newest.id}"
-        from penstock.errors import Rejected
-
+            return await engine.get(newest.id), said
         try:
-            return await engine.start(definition, given, id=newest.id), f"continues run {newest.id}"
+            return await engine.start(definition, given, id=newest.id), said
         except Rejected as error:
             if error.code != "id-taken" or id is not None:
                 raise
-    name = base if newest is None else f"{base}-{number + 1}"
-    run = await engine.start(definition, given, id=name, created_by=by)
-    if newest is None:
-        return run, ""
-    return run, f"run {newest.id} {f'has ended {newest.status}' if not newest.open else 'is open with another input'}; this is {name}"
+    number = int(newest.id[len(base) + 1 :] or 1) + 1
+    run = await engine.start(definition, given, id=f"{base}-{number}", created_by=by)
+    before = "is open with another input" if newest.open else f"has ended {newest.status}"
+    return run, f"run {newest.id} {before}; this is {run.id}"
 
 
-async def _watch(engine: Engine, run: Run, url: str, stop: asyncio.Event, note: str, plain: bool) -> int:
+async def _newest(engine: Engine, base: str) -> Row | None:
+    """Of `demo`, `demo-2`, `demo-3`, … the last."""
+    pattern = re.compile(rf"{re.escape(base)}(?:-(\d{{1,9}}))?")
+    numbered = [
+        (int(match[1] or 1), row)
+        for row in await engine.list(id_prefix=base, limit=NEAR_RUNS)
+        if (match := pattern.fullmatch(row.id))
+    ]
+    return max(numbered, key=lambda pair: pair[0])[1] if numbered else None
+
+
+async def _watch(
+    engine: Engine, run: Run, url: str, stop: asyncio.Event, note: str, plain: bool
+) -> Followed:
     import asyncio
 
     from penstock.cli.follow import Followed
@@ -119,7 +173,7 @@ async def _watch(engine: Engine, run: Run, url: str, stop: asyncio.Event, note: 
     session = Session(engine, url)
     try:
         view = await run.show()
-        followed = Followed(run.id, await _plan(session, engine, view.definition, view.version))
+        followed = Followed(run.id, await session.plan(view.definition, view.version))
     finally:
         await session.close()
     owner = await engine.owner()
@@ -138,8 +192,8 @@ async def _watch(engine: Engine, run: Run, url: str, stop: asyncio.Event, note: 
             shown = View(followed, url, note=hint)
             drawing = asyncio.ensure_future(show_live(shown, console(), stop))
             await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                following.exception() and stop.set()
+            if following.done() and following.exception() is not None:
+                stop.set()
             await drawing
         else:
             await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -150,11 +204,7 @@ async def _watch(engine: Engine, run: Run, url: str, stop: asyncio.Event, note: 
         outcome = (await asyncio.gather(following, return_exceptions=True))[0]
     if isinstance(outcome, Exception):
         raise outcome
-    return await _ended(run, followed, url)
-
-
-async def _plan(session: Any, engine: Engine, definition: str, version: str) -> Any:
-    return await session.plan(definition, version)
+    return followed
 
 
 async def _follow(run: Run, followed: Followed, lines: Plain | None) -> None:
@@ -174,24 +224,22 @@ async def _follow(run: Run, followed: Followed, lines: Plain | None) -> None:
 
 async def _ended(run: Run, followed: Followed, url: str) -> int:
     from penstock.cli.humane import duration
-    from penstock.cli.output import COMPLETED, FAILED, INTERRUPTED, give_json, paint, say, visible
+    from penstock.cli.output import COMPLETED, FAILED, give_json, paint, say, visible
     from penstock.cli.session import store_flag
 
     flag = store_flag(url)
     state = followed.run
-    if not followed.closed:
-        say(f"stopped; run {run.id} stays {state.status} and nothing of it is lost")
-        say(f"{paint('next', 'hint')}: the same command goes on from here; penstock why {run.id}{flag}")
-        return INTERRUPTED
     took = duration((state.ended_at or state.updated_at) - state.created_at)
     say()
-    say(f"{paint(state.status, state.status.lower())} in {took}: {state.tasks_done} tasks, {state.revision} events")
+    say(
+        f"{paint(state.status, state.status.lower())} in {took}: {state.tasks_done} tasks, {state.revision} events"
+    )
     if state.status == "COMPLETED":
         give_json(await run.result())
         say(
             f"{paint('next', 'hint')}: penstock history {run.id}{flag}\n"
             f"      penstock graph {run.id}{flag}\n"
-            "      the same command again starts the next run; kill -9 it half way, and again it goes on"
+            "      once more with --again, and kill -9 it half way: started again, it goes on where it was"
         )
         return COMPLETED
     failure = state.failure

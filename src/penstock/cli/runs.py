@@ -9,7 +9,15 @@ import click
 
 from penstock.cli.inputs import parse_inputs, parse_pairs, parse_value
 from penstock.cli.output import COMPLETED, give, give_json, say
-from penstock.cli.session import Session, json_option, opened, owner_text, perform, store_flag, store_option
+from penstock.cli.session import (
+    Session,
+    json_option,
+    opened,
+    owner_text,
+    perform,
+    store_flag,
+    store_option,
+)
 
 if TYPE_CHECKING:
     from penstock.sdk.client import Run
@@ -19,24 +27,41 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def act_options(function: F) -> F:
     function = click.option("--by", metavar="WHO", help="Who asks; it is recorded.")(function)
-    return click.option("--reason", metavar="TEXT", default="", help="Why; it is recorded.")(function)
+    return click.option("--reason", metavar="TEXT", default="", help="Why; it is recorded.")(
+        function
+    )
 
 
 async def _tell_owner(session: Session, id: str) -> None:
     """What was asked is on disk; who will do it?"""
     owner = await session.owner()
     if owner is None:
-        say(f"note: {owner_text(None)}; what was asked is kept, and done as soon as one does (penstock run …)")
+        say(
+            f"note: {owner_text(None)}; what was asked is kept, and done as soon as one does (penstock run …)"
+        )
 
 
 @click.command("start")
 @click.argument("definition", metavar="DEFINITION|FILE")
-@click.option("-i", "--input", "inputs", multiple=True, metavar="JSON|@FILE|K=V", help="The run's input; may be repeated.")
+@click.option(
+    "-i",
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="JSON|@FILE|K=V",
+    help="The run's input; may be repeated.",
+)
 @click.option("--id", "id", metavar="ID", help="Of the run; a random one if left out.")
 @click.option("--version", metavar="VERSION", help="Of the definition; the newest if left out.")
 @click.option("--priority", type=click.Choice(["high", "normal", "low"]), help="Of the run.")
 @click.option("--delay", metavar="DURATION", help="Begin only then, such as 10m.")
-@click.option("--attr", "attributes", multiple=True, metavar="K=V", help="An attribute to find it by; may be repeated.")
+@click.option(
+    "--attr",
+    "attributes",
+    multiple=True,
+    metavar="K=V",
+    help="An attribute to find it by; may be repeated.",
+)
 @click.option("--by", metavar="WHO", help="Who starts it; it is recorded.")
 @json_option
 @store_option
@@ -65,9 +90,16 @@ def start_command(
         async with opened(url, create=loaded is not None) as session:
             engine = session.engine
             if loaded is not None:
-                name = (await engine.register(loaded, by=by)).id
+                name = (await engine.register(definition, by=by)).id
             run = await engine.start(
-                name, given, id=id, version=version, priority=priority, delay=seconds, attributes=attrs, created_by=by
+                name,
+                given,
+                id=id,
+                version=version,
+                priority=priority,
+                delay=seconds,
+                attributes=attrs,
+                created_by=by,
             )
             if as_json:
                 give_json({"id": run.id, "definition": name})
@@ -75,7 +107,9 @@ def start_command(
                 give(run.id)
             owner = await session.owner()
             if owner is None:
-                say(f"note: {owner_text(None)}; the run begins as soon as one does (penstock run …)")
+                say(
+                    f"note: {owner_text(None)}; the run begins as soon as one does (penstock run …)"
+                )
             else:
                 say(f"{owner_text(owner)}; penstock show {run.id}{store_flag(url)}")
         return COMPLETED
@@ -89,7 +123,9 @@ def _seconds(text: str) -> float:
 
     found = parse(text)
     if found is None:
-        raise Problem("usage", f"`{text}` is not a duration", place="--delay", hint="--delay 30s, 10m or 2h")
+        raise Problem(
+            "usage", f"`{text}` is not a duration", place="--delay", hint="--delay 30s, 10m or 2h"
+        )
     return float(found)
 
 
@@ -100,7 +136,9 @@ def _seconds(text: str) -> float:
 @click.option("--by", metavar="WHO", help="Who sends it; it is recorded.")
 @click.option("--message-id", default="", metavar="ID", help="Makes a repeat harmless.")
 @store_option
-def signal_command(id: str, name: str, payload: str | None, by: str | None, message_id: str, url: str) -> int:
+def signal_command(
+    id: str, name: str, payload: str | None, by: str | None, message_id: str, url: str
+) -> int:
     """Send a signal into a run.
 
     \b
@@ -221,7 +259,13 @@ def _act(id: str, url: str, work: Callable[[Run], Any]) -> int:
             run = await session.get(id)
             said = await work(run)
             say(said)
-            if await run.status() not in ("COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT"):
+            if await run.status() not in (
+                "COMPLETED",
+                "FAILED",
+                "CANCELLED",
+                "TERMINATED",
+                "TIMED_OUT",
+            ):
                 await _tell_owner(session, id)
         return COMPLETED
 

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,7 +40,9 @@ def store_option(function: F) -> F:
 
 
 def json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for programs.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for programs.")(
+        function
+    )
 
 
 def perform(work: Coroutine[Any, Any, T]) -> T:
@@ -96,7 +98,9 @@ class Session:
             from penstock.cli.words import did_you_mean
 
             known = [row.id for row in await self.engine.list(limit=NEAR_RUNS)]
-            hint = did_you_mean(id, known) or ("penstock list shows the runs" + store_flag(self.url) if known else "it has no runs")
+            hint = did_you_mean(id, known) or (
+                "penstock list shows the runs" + store_flag(self.url) if known else "it has no runs"
+            )
             raise NotFound(f"no run `{id}` in {self.url}", hint=hint) from error
 
     async def owner(self) -> Owner | None:
@@ -110,7 +114,7 @@ class Session:
 
 
 @asynccontextmanager
-async def opened(url: str, *, create: bool = False) -> AsyncIterator[Session]:
+async def opened(url: str, *, create: bool = False) -> AsyncGenerator[Session]:
     """Beside whoever owns the database; a command that only reads never makes a new one."""
     from penstock.wiring import open as open_engine
 
@@ -160,7 +164,9 @@ class _Voice(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = getattr(record, "error", "") or (record.exc_info[1] if record.exc_info else "")
         run = getattr(record, "run", "")
-        text = f"{record.getMessage()}{f' (run {run})' if run else ''}{f': {error}' if error else ''}"
+        text = (
+            f"{record.getMessage()}{f' (run {run})' if run else ''}{f': {error}' if error else ''}"
+        )
         say(f"{paint('warning', 'warning')}: {visible(text)}")
 
 

@@ -201,7 +201,9 @@ class LocalRuns:
                     continue
                 noticed: Noticed | None
                 try:
-                    noticed = await asyncio.wait_for(queue.get(), None if engine.owner is not None else LOOK_SECONDS)
+                    # Looks too if it is the owner: what other processes write is not pushed to watchers.
+                    pause = LOOK_SECONDS if engine.owner is None else LOOK_SECONDS_MAX
+                    noticed = await asyncio.wait_for(queue.get(), pause)
                 except TimeoutError:
                     continue
                 while noticed is not None and noticed.seq == seq + 1:
