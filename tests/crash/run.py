@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -158,9 +159,7 @@ def main() -> int:
         print(f"kept: {folder}")
         return 1
     if not wish.keep:
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
     return 0
 
 

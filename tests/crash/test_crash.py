@@ -1,0 +1,56 @@
+"""A fixed sample of `make crash`: a few points, a few random kills, a few power losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash.harness import Nursery, tell, tell_random
+from crash.power import cuts
+
+SAMPLE: list[list[dict[str, Any]]] = [
+    [{"kill": "append.before:9"}],
+    [{"kill": "append.after:9"}],
+    [{"kill": "sqlite.written:25"}, {"kill": "recovery.chunk:1"}],
+    [{"kill": "report.before:40"}, {"kill": "stored.task_lost:3"}],
+    [{"kill": "stored.undo_completed:1"}, {"kill": "recovery.owed:4"}],
+    [{"stop": "stored.task_completed:8", "kill": "stop.drained:1"}, {"kill": "child.telling:1"}],
+]
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with Nursery(tmp_path_factory.mktemp("nursery") / "errors") as nursery:
+        yield nursery
+
+
+@pytest.mark.parametrize("lives", SAMPLE, ids=lambda lives: lives[-1]["kill"])
+def test_a_kill_at_a_named_point_costs_nothing(
+    nursery: Nursery, tmp_path: Path, lives: list[dict[str, Any]]
+) -> None:
+    story = tell(nursery, tmp_path, "sample", lives)
+
+    assert story.verdict.complaints == []
+    assert story.missed == []
+    assert story.kills == len(lives)
+
+
+def test_kills_at_random_times_cost_nothing(nursery: Nursery, tmp_path: Path) -> None:
+    story = tell_random(nursery, tmp_path, runs=68, kills=5, seed=1)
+
+    assert story.verdict.complaints == []
+    assert story.kills == 5
+
+
+def test_power_loss_costs_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    story = cuts(tmp_path, count=15, seed=1)
+
+    assert story.verdict.complaints == []
+
+
+def test_a_disk_that_lies_about_syncs_is_noticed(tmp_path: Path) -> None:
+    story = cuts(tmp_path, count=10, seed=2, lying=True, only_look=True, workers=1)
+
+    assert story.verdict.complaints != []
