@@ -12,9 +12,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.core.flow import BEGIN, GRACE, RUN, Flow
-from penstock.core.owed import owed
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
+from penstock.core.owed import owed
 from penstock.core.values import encode
 from penstock.model import events as e
 from penstock.model.effects import Execute
@@ -114,7 +114,8 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             path, scope, node, state = flow.locate(event.key)
             state.started_at = event.at
             if node.config.get("detached"):
-                flow.keep(state, 0, encode({"run": event.run, "version": event.version}))
+                flow.ask(lambda _: {"run": event.run, "version": event.version}, path, f"child of `{node.id}`")
+                flow.keep(state, *flow.asked())
                 flow.shut(path, scope, state)
                 flow.complete(path, scope, node, state)
         case e.ChildClosed():

@@ -8,6 +8,7 @@ Nothing here waits, reads a clock or does I/O. The types of task live in `core/k
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
@@ -17,6 +18,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from penstock.core import kinds
+from penstock.core.owed import references
 from penstock.core.plan import BACK, EXIT, INTERNAL, Doing, Edge, Input, Node, Out, Plan
 from penstock.core.values import Fault, Need, PathMissing, Variables, decode, encode, find
 from penstock.errors import PenstockError
@@ -97,8 +99,12 @@ class Flow:
         self.at, self.seq = event.at, seq
         self._outcomes, self._faults = event.outcomes, event.faults
         self._replaying, self._cursor, self._advances = replaying, 0, 0
+
+    def evict(self) -> None:
+        """Between turns: let go of values, but not of the items of open maps, which every turn asks for."""
         if self._held > HELD_BYTES_MAX:
-            self.values.clear()
+            wanted = references(self.run)
+            self.values = {ref: value for ref, value in self.values.items() if ref in wanted}
             self._held = 0
 
     def drain(self) -> None:
@@ -161,10 +167,23 @@ class Flow:
     def last_outcome(self) -> bytes:
         return bytes(self._outcomes[self._cursor - 1])
 
-    def hold_live(self, ref: int, raw: bytes) -> None:
-        """Hold a value that was just recorded; a replay leaves that to Need."""
-        if not self._replaying:
-            self.hold(ref, decode(raw), len(raw))
+    def hold_live(self, ref: Ref, raw: bytes) -> None:
+        """Hold a value that was just recorded, which nothing can load before it is stored; a replay leaves that to
+        Need."""
+        if not self._replaying and ref != 0:
+            self._hold_leaves(ref, decode(raw))
+            self._held += len(raw)
+
+    def _hold_leaves(self, ref: Ref, value: Any) -> None:
+        if isinstance(ref, int):
+            if ref:
+                self.values[ref] = value
+        elif isinstance(ref, list):
+            for inner, part in zip(cast("list[Ref]", ref), value, strict=True):
+                self._hold_leaves(inner, part)
+        else:
+            for name, inner in cast("dict[str, Ref]", ref).items():
+                self._hold_leaves(inner, value[name])
 
     def hold(self, ref: int, value: Any, size: int) -> None:
         """Keep a value in memory for the turns to come; it can always be loaded again."""
@@ -420,8 +439,8 @@ class Flow:
         state.ref = ref
         if raw is not None and len(raw) <= INLINE_BYTES_MAX:
             state.output = raw
-        elif raw is not None and isinstance(ref, int) and not self._replaying:
-            self.hold(ref, decode(raw), len(raw))
+        elif raw is not None:
+            self.hold_live(ref, raw)
 
     def complete(
         self, path: str, scope: Scope, node: Node, state: TaskState, taken: set[int] | None = None
@@ -614,6 +633,11 @@ class Flow:
                 parts = None
         if not refs:
             return 0, b"null"
+        if parts is None:
+            for id in refs:
+                state = self._result_state(scope, id)
+                if state is not None and state.output is not None:
+                    self.hold_live(state.ref, state.output)
         return refs, None if parts is None else b"{" + b",".join(parts) + b"}"
 
     def _result_state(self, scope: Scope, id: str) -> TaskState | None:
@@ -763,11 +787,7 @@ class Flow:
                 run.pending.append(RunFailed(at=self.at, failure=run.failure))
 
     def _independent(self, first: Undo, second: Undo) -> bool:
-        if not first.node or not second.node:
-            return False
-        if first.node == second.node:
-            return self._apart(first.key, second.key)
-        return self.plan.concurrent(first.node, second.node)
+        return bool(first.node and second.node) and self._apart(first.key, second.key)
 
     def _mark(self, key: str, status: str) -> None:
         """Show the task's own status, if it is still in the state."""
@@ -808,9 +828,8 @@ class Flow:
         """Check that every input is there, and record those that could change before the attempt is over."""
         moving: list[Input] = []
         for given in node.inputs:
-            if given.template is not None:
-                moving.append(given)
-            elif given.source is not None and (given.path or not self._settled(scope, given.source)):
+            read = given.source is not None and (given.path or not self._settled(scope, given.source))
+            if given.template is not None or read:
                 moving.append(given)
         if moving:
             self.ask(lambda variables: self.gather(path, moving, variables), path, f"inputs of `{node.id}`")
@@ -818,7 +837,7 @@ class Flow:
 
     def arguments(self, key: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """What an attempt is called with, and which parameters are secrets; may raise Need."""
-        path, scope, node, state = self.locate(key)
+        path, _, node, state = self.locate(key)
         fixed: dict[str, Any] = {} if state.arguments is None else decode(state.arguments)
         values: dict[str, Any] = {}
         secrets: list[tuple[str, str]] = []
@@ -910,34 +929,33 @@ class Flow:
         merge = self.plan.merges.get(name)
         before = run.data.get(name)
         if merge == "append":
-            parts = [] if before is None else before.parts
-            parts = sorted([*parts, (key, raw)], key=lambda part: natural(part[0]))
-            merged = Raw(b"[" + b",".join(bytes(part[1]) for part in parts) + b"]")
-            run.data[name] = Write(merged, key, node.path, parts)
+            if before is None or not before.key:
+                first = None if before is None else decode(before.single)
+                begun = cast("list[Any]", first) if isinstance(first, list) else []
+                before = run.data[name] = Write(parts=[("", Raw(encode(each))) for each in begun])
+            insort(before.parts, (key, raw), key=lambda part: natural(part[0]))
+            before.key, before.node = key, node.path
             return value
-        if merge is not None and merge != "last" and before is not None and before.key:
-            current = decode(bytes(before.value))
-            self.ask(merge, path, f"merge of `{name}`", {"current": current, "value": value})
-            raw = self._outcomes[self._cursor - 1]
-        elif merge is None and before is not None and before.key and before.key != key:
-            apart = (
-                self._apart(before.key, key)
-                if before.node == node.path
-                else self.plan.concurrent(before.node, node.path)
-            )
-            if apart:
-                run.pending.append(DataConflicted(at=self.at, name=name, first=before.key, second=key))
+        if merge is not None and merge != "last":
+            current = None if before is None else decode(before.single)
+            if before is not None and (before.key or current is not None):
+                self.ask(merge, path, f"merge of `{name}`", {"current": current, "value": value})
+                raw = self._outcomes[self._cursor - 1]
+        elif merge is None and before is not None and before.key and self._apart(before.key, key):
+            run.pending.append(DataConflicted(at=self.at, name=name, first=before.key, second=key))
         run.data[name] = Write(raw, key, node.path)
         return value
 
     def _apart(self, first: str, second: str) -> bool:
-        """Two executions of one task: concurrent if they differ in an item of a map, not in a pass."""
+        """Two executions are concurrent: they differ in an item of a map (in a pass they follow one another), or, in
+        one and the same scope, neither task lies on a path to the other."""
         static = ""
         for a, b in zip(first.split("/"), second.split("/"), strict=False):
-            id = a.partition("[")[0]
-            static = f"{static}/{id}" if static else id
+            left, right = a.partition("[")[0], b.partition("[")[0]
             if a != b:
-                return self.plan.node(static).type == "map"
+                one, other = (f"{static}/{left}", f"{static}/{right}") if static else (left, right)
+                return self.plan.node(one).type == "map" if left == right else self.plan.concurrent(one, other)
+            static = f"{static}/{left}" if static else left
         return False
 
     # --- keys and times --------------------------------------------------------------------------------------

@@ -274,7 +274,7 @@ class Plan:
             if datum.merge in ("last", "append", None):
                 self.merges[name] = datum.merge
             else:
-                self.merges[name] = Formula(cast("str", datum.merge), None)
+                self.merges[name] = Formula(datum.merge, None)
         self.conflicts: dict[tuple[str, str], bool] = {}
 
     def node(self, path: str) -> Node:
@@ -283,7 +283,8 @@ class Plan:
         return self.scopes[scope].nodes[id]
 
     def concurrent(self, first: str, second: str) -> bool:
-        """Neither task (by static path) lies on a path to the other; computed when first asked."""
+        """Of two tasks of one scope, by static path: neither lies on a path to the other within one pass. Computed
+        when first asked."""
         pair = (first, second) if first <= second else (second, first)
         known = self.conflicts.get(pair)
         if known is None:
@@ -442,14 +443,9 @@ def _only_through(scope: ScopePlan, join: Node) -> tuple[str, ...]:
 
 
 def _concurrent(plan: Plan, first: str, second: str) -> bool:
-    if first == second:
-        return True  # in one scope a task writes once; twice means two items or passes
-    a, b = first.split("/"), second.split("/")
-    depth = 0
-    while depth < min(len(a), len(b)) - 1 and a[depth] == b[depth]:
-        depth += 1
-    scope = plan.scopes["/".join(a[:depth])]
-    left, right = a[depth], b[depth]
+    path, _, left = first.rpartition("/")
+    right = second.rpartition("/")[2]
+    scope = plan.scopes[path]
     return not (_reaches(scope, left, right) or _reaches(scope, right, left))
 
 
@@ -461,6 +457,8 @@ def _reaches(scope: ScopePlan, source: str, target: str) -> bool:
             continue
         for out in node.outs:
             step = out.target
+            if out.role != INTERNAL:
+                continue
             if step == target:
                 return True
             if step not in seen:

@@ -53,4 +53,5 @@ def turn(flow: Flow, commands: Sequence[Command]) -> Turn:
                     events.append(owed)
             if not decided or not isinstance(command, Wake) or len(events) > EVENTS_MAX:
                 break
+    flow.evict()
     return Turn(events, flow.effects, refused)

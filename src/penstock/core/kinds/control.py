@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.values import encode
-from penstock.model.run import COMPLETED, INLINE_BYTES_MAX, OPEN_TASK, Ref, still_open
+from penstock.model.run import COMPLETED, Ref, still_open
 
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
@@ -38,8 +38,6 @@ def begin_transform(flow: Flow, path: str, scope: Scope, node: Node, state: Task
         ref, raw = flow.asked_at(asked_before)
         refs[name] = ref
         parts.append(encode(name) + b":" + raw)
-        if len(raw) > INLINE_BYTES_MAX:
-            flow.hold_live(ref, raw)
     flow.keep(state, refs, b"{" + b",".join(parts) + b"}")
     flow.complete(path, scope, node, state)
 
@@ -54,6 +52,19 @@ def begin_publish(flow: Flow, path: str, scope: Scope, node: Node, state: TaskSt
     flow.complete(path, scope, node, state)
 
 
+def _cancel(flow: Flow, path: str, id: str) -> None:
+    """One task of a scope, or of the present pass of a natural loop in it."""
+    scope = flow.run.scopes[path]
+    header = flow.plan.scopes[scope.plan].inner.get(id)
+    state = scope.tasks.get(header or id)
+    if state is None or not still_open(state):
+        return
+    if header is None:
+        flow.cancel_task(path, scope, id, state)
+    else:
+        _cancel(flow, f"{flow.key(path, header)}[{state.number}]", id)
+
+
 def begin_cancel(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
     """Open tasks of these names, here or in the scopes around, are given up."""
     state.status = COMPLETED
@@ -62,11 +73,9 @@ def begin_cancel(flow: Flow, path: str, scope: Scope, node: Node, state: TaskSta
     while cursor is not None and wanted:
         around = flow.run.scopes[cursor]
         plan = flow.plan.scopes[around.plan]
-        for id in sorted(wanted & set(plan.nodes)):
+        for id in sorted(wanted & (plan.nodes.keys() | plan.inner.keys())):
             wanted.discard(id)
-            other = around.tasks.get(id)
-            if other is not None and other.status in OPEN_TASK:
-                flow.cancel_task(cursor, around, id, other)
+            _cancel(flow, cursor, id)
         cursor = around.parent
     if path in flow.run.scopes:
         flow.complete(path, scope, node, state)

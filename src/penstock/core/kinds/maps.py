@@ -40,6 +40,8 @@ def add_item(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, 
         held.closed = True
         flow.forget_waiter(node.config["more"], flow.key(path, node.id))
         return
+    if letter.payload is not None:
+        flow.hold_live(letter.ref, letter.payload)
     held.extra.append(letter.ref)
     held.total += 1
 
@@ -51,6 +53,11 @@ def go_on(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> 
     assert node.body is not None
     if over(node, held):
         finish(flow, path, scope, node, state)
+        return
+    wanted = node.config.get("n", 0)
+    if held.closed and held.total - held.failed < wanted:
+        message = f"`{node.id}` waits for {wanted} of its items, but only {held.total - held.failed} are left"
+        give_up(flow, path, scope, node, state, Failure(code="join-starved", message=message))
         return
     limit = node.config.get("limit") or held.total
     key = flow.key(path, node.id)
@@ -66,8 +73,8 @@ def go_on(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> 
 
 def over(node: Node, held: MapState) -> bool:
     wanted = node.config.get("n")
-    if wanted is not None and held.completed >= wanted:
-        return True
+    if wanted is not None:
+        return held.completed >= wanted
     return held.closed and held.completed + held.failed >= held.total
 
 
@@ -89,18 +96,24 @@ def end_item(
     if failure is None:
         held.completed += 1
         held.results[scope.number] = ref
-        if raw is not None and isinstance(ref, int) and ref:
+        if raw is not None:
             flow.hold_live(ref, raw)
     else:
         held.failed += 1
         if not tolerated(node, held):
-            flow.shut(outer, parent, state)
-            flow.cancel_inside(outer, flow.key(outer, node.id))
-            flow.forget_waiter(node.config.get("more", ""), flow.key(outer, node.id))
-            flow.fail(outer, parent, node, state, failure)
+            give_up(flow, outer, parent, node, state, failure)
             return
         held.errors[scope.number] = failure
     go_on(flow, outer, parent, node, state)
+
+
+def give_up(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, failure: Failure) -> None:
+    key = flow.key(path, node.id)
+    flow.shut(path, scope, state)
+    flow.cancel_inside(path, key)
+    flow.forget_waiter(node.config.get("more", ""), key)
+    state.map = None
+    flow.fail(path, scope, node, state, failure)
 
 
 def tolerated(node: Node, held: MapState) -> bool:
