@@ -23,6 +23,8 @@ from penstock.cli.session import json_option, opened, perform, store_flag, store
 from penstock.cli.words import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from penstock.dsl.load import Loaded
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -48,13 +50,16 @@ def found_file(name: str) -> Path:
     raise Problem("usage", f"there is no file {name}", hint=meant)
 
 
-def read_definition(name: str) -> Loaded:
-    """A definition from a file, or DefinitionInvalid with all that is wrong with it."""
+def read_definition(name: str, activities: Collection[str] | None = None) -> Loaded:
+    """A definition from a file, or DefinitionInvalid with all that is wrong with it.
+
+    With `activities`, each one that it calls must be among them.
+    """
     from penstock.verify.structure import examine_file  # late: heavy
 
     path = found_file(name)
     try:
-        return examine_file(path).accepted()
+        return examine_file(path, activities=activities).accepted()
     except OSError as error:
         raise Problem("usage", f"{name} cannot be read: {error.strerror}") from None
 
@@ -86,7 +91,7 @@ def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json
         from penstock.cli.app import load_app
         from penstock.sdk.workflow import name_of
 
-        names = [name_of(each) for each in load_app(app)] + ["http"]
+        names = [name_of(each) for each in load_app(app)]
     examined: list[Examined] = []
     for name in files:
         path = found_file(name)

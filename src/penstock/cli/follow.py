@@ -181,7 +181,9 @@ class Followed:
         symbol, style = SYMBOLS[status], status.lower()
         if self.closed and status in OPEN_TASK:
             symbol, style = SYMBOLS["CANCELLED"], "cancelled"
-        if style in ("scheduled", "running") and not self.run.paused:
+        if self.run.paused and status in ("SCHEDULED", "RETRYING") and not state.started:
+            return Look("‖", "waiting")  # it begins when the run is resumed
+        if style in ("scheduled", "running"):
             symbol = SPINNER[int(now * 4) % 4] if node.type not in BODIED else "▶"
         return Look(symbol, style, self._detail(id, node.type, state, now))
 

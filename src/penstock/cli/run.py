@@ -75,14 +75,23 @@ async def _run(
     from penstock.cli.app import load_app
     from penstock.cli.definitions import read_definition
     from penstock.cli.inputs import parse_inputs
-    from penstock.cli.output import INTERRUPTED, paint, say
+    from penstock.cli.output import INTERRUPTED, complain_of, paint, say
     from penstock.cli.session import store_flag
     from penstock.engine.engine import Settings
+    from penstock.errors import DefinitionInvalid
+    from penstock.sdk.workflow import name_of
     from penstock.wiring import open as open_engine
 
     given = parse_inputs(inputs)
-    read_definition(file)  # what is wrong with it is said before a database is made
     activities = load_app(app) if app else []
+    # What is wrong is said before a database is made.
+    try:
+        read_definition(file, [name_of(each) for each in activities])
+    except DefinitionInvalid as error:
+        status = complain_of(error)
+        if app is None and all(finding.code == "unknown-activity" for finding in error.findings):
+            say(f"{paint('hint', 'hint')}: --app FILE says where the activities are")
+        return status
     stop = asyncio.Event()
     interrupts = 0
 
@@ -239,7 +248,7 @@ async def _ended(run: Run, followed: Followed, url: str) -> int:
         say(
             f"{paint('next', 'hint')}: penstock history {run.id}{flag}\n"
             f"      penstock graph {run.id}{flag}\n"
-            "      once more with --again, and kill -9 it half way: started again, it goes on where it was"
+            "      once more, and kill -9 it half way: started again, it goes on where it was"
         )
         return COMPLETED
     failure = state.failure

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.output import UNREACHABLE, Problem, paint, say, visible
+from penstock.cli.output import UNREACHABLE, Problem
 from penstock.errors import NotFound
 
 if TYPE_CHECKING:
@@ -47,8 +44,12 @@ def json_option(function: F) -> F:
 
 def perform(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work in a loop of its own."""
-    quiet()
-    return asyncio.run(work)
+    import asyncio  # late, as all that --help does not need
+
+    from penstock.cli.voice import heard
+
+    with heard():
+        return asyncio.run(work)
 
 
 def file_of(url: str) -> Path | None:
@@ -141,6 +142,8 @@ def alive(owner: Owner) -> bool:
     """It has renewed of late and, if it is on this machine, its process exists."""
     if not owner.pid or time.time() - owner.renewed_at > LEASE_SECONDS:
         return False
+    import socket
+
     if not owner.node.startswith(socket.gethostname() + "-"):
         return True
     try:
@@ -156,25 +159,3 @@ def owner_text(owner: Owner | None) -> str:
     if owner is None:
         return "no process executes its runs now"
     return f"process {owner.pid} ({owner.node}) executes its runs"
-
-
-class _Voice(logging.Handler):
-    """What the engine logs, as a line of talk; its tracebacks only if asked for."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = getattr(record, "error", "") or (record.exc_info[1] if record.exc_info else "")
-        run = getattr(record, "run", "")
-        text = (
-            f"{record.getMessage()}{f' (run {run})' if run else ''}{f': {error}' if error else ''}"
-        )
-        say(f"{paint('warning', 'warning')}: {visible(text)}")
-
-
-def quiet() -> None:
-    log = logging.getLogger("penstock")
-    if os.environ.get("PENSTOCK_DEBUG"):
-        logging.basicConfig(level=logging.INFO)
-    elif not any(isinstance(handler, _Voice) for handler in log.handlers):
-        handler = _Voice(level=logging.WARNING)
-        log.addHandler(handler)
-        log.propagate = False
