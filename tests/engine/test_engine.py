@@ -400,3 +400,31 @@ async def test_a_second_engine_stands_by_and_its_commands_reach_the_owner(tmp_pa
             assert holder.node == "first"
         assert owner.stats()["events"] >= 2
     assert CALLS == ["hello"]
+
+
+async def test_global_data_is_seen_and_the_value_used_is_recorded(engine: Harness) -> None:
+    await engine.set_global(rate=3)
+    run = await started(
+        engine, "id: d\ntasks:\n  a: {do: note, inputs: {value: '${global.rate * 2}'}}\n  s: {type: signal, name: go, after: [a]}\n"
+    )
+    await engine.settle()
+    await engine.set_global(rate=None)
+
+    assert CALLS == [6]
+    assert await engine.global_data() == {}
+    await run.signal("go", 1)
+    assert await engine.finish(run) == 1
+
+
+async def test_an_attempt_that_waits_too_long_for_a_place_fails() -> None:
+    async with harness(
+        activities=ACTIVITIES, settings=Settings(max_concurrent_tasks_per_node=1, drain_seconds=0)
+    ) as engine:
+        await started(engine, "id: blocker\ntasks:\n  a: {do: waits}\n")
+        await engine.settle()
+        run = await started(engine, "id: d\ntasks:\n  a: {do: note, timeout: {scheduleToStart: 30s}}\n")
+
+        with pytest.raises(penstock.RunFailed) as caught:
+            await engine.finish(run)
+    assert caught.value.failure.code == "schedule-to-start"
+    assert CALLS == []

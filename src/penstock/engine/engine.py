@@ -36,6 +36,8 @@ from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.model.codec import decode_definition, encode_event, encode_run
 from penstock.model.events import Event
+from penstock.model.failure import Failure, failure_of
+from penstock.model.payload import encode_payload
 from penstock.model.job import Broken, Cut, Done, Job, Outcome
 from penstock.model.run import COMPLETED, RETRYING, RUNNING, SCHEDULED, Run, Undo
 from penstock.policy import snapshots as snapshot_policy
@@ -167,7 +169,7 @@ class Engine:
     async def open(self) -> None:
         await self.store.open()
         await self.activities.open()
-        self.globals = {name: decode(raw) for name, raw in (await self.store.data_global()).items()}
+        await self.load_globals()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="penstock.commits")
 
     async def close(self) -> None:
@@ -646,7 +648,7 @@ class Engine:
                 if effect.due is not None and effect.due > self.clock.now():
                     self.timers.add(effect.due, self._offer, ticket, run.priority, run.deadline)
                 else:
-                    self.dispatch.offer(ticket, run.priority, run.deadline)
+                    self._offer(ticket, run.priority, run.deadline)
             else:
                 match effect:
                     case f.Abandon():
@@ -663,8 +665,36 @@ class Engine:
                         pass
 
     def _offer(self, ticket: Ticket, priority: int, deadline: float | None) -> None:
-        if ticket in self._known:
-            self.dispatch.offer(ticket, priority, deadline)
+        if ticket not in self._known:
+            return
+        self.dispatch.offer(ticket, priority, deadline)
+        if len(self.dispatch) and not ticket[3]:
+            limit = self._patience(ticket)
+            if limit is not None:
+                self.timers.add(self.clock.now() + limit, self._waited, ticket, limit)
+
+    def _patience(self, ticket: Ticket) -> float | None:
+        """How long the attempt may wait for a place (`scheduleToStart`)."""
+        entry = self._cache.get(ticket[0])
+        try:
+            node = None if entry is None else entry.flow.locate(ticket[1])[2]
+        except KeyError:
+            node = None
+        if entry is None or node is None:
+            return None
+        defaults = entry.flow.plan.definition.timeouts
+        return node.timeouts.schedule_to_start or (None if defaults is None else defaults.schedule_to_start)
+
+    def _waited(self, ticket: Ticket, limit: float) -> None:
+        """The attempt has waited for long enough, and is failed without having begun."""
+        if ticket not in self._known or ticket in self._jobs or self.owner is None:
+            return
+        self._drop(ticket)
+        failure = Failure(
+            code="schedule-to-start", message=f"`{ticket[1]}` waited {limit:g} s for a place to run"
+        )
+        command = c.FailTask(at=self.clock.now(), key=ticket[1], attempt=ticket[2], failure=failure)
+        self.post(ticket[0], Item(command))
 
     def _arm(self, run_id: str, entry: Entry) -> None:
         dues = entry.flow.run.dues
@@ -744,6 +774,8 @@ class Engine:
         if points.reach is not None:
             points.reach("dispatch.before")
         run_id, key, attempt, undo = ticket
+        if ticket not in self._known:
+            return False  # it has waited for too long
         entry = self._cache.get(run_id)
         if entry is None:
             # It left the memory because another wrote; loading it again offers what is still wanted.
@@ -949,8 +981,6 @@ class Engine:
         self._free(ticket)
 
     def _heartbeat(self, job: Job, progress: Any) -> None:
-        from penstock.model.payload import encode_payload  # late: only attempts that beat need it
-
         if self.owner is None:
             return
         raw = encode_payload(progress)
@@ -1024,8 +1054,6 @@ class Engine:
         await self._try(run_id, c.RecordChild(at=self.clock.now(), key=key, run=child, version=number))
 
     async def _child_refused(self, run_id: str, key: str, error: PenstockError) -> None:
-        from penstock.model.failure import failure_of  # late: rare
-
         await self._try(
             run_id, c.CloseChild(at=self.clock.now(), key=key, status="FAILED", failure=failure_of(error))
         )
@@ -1148,6 +1176,9 @@ class Engine:
 
     def open_count(self) -> int:
         return self._open_runs
+
+    async def load_globals(self) -> None:
+        self.globals = {name: decode(raw) for name, raw in (await self.store.data_global()).items()}
 
     async def bring(self, run_id: str, refs: set[int]) -> None:
         """Load values that a reader needs."""

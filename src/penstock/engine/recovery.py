@@ -42,6 +42,12 @@ class Ownership:
         if engine.hints is not None:
             self._address = engine.hints.listen(self._heard)
         owned = await self._claim()
+        if not owned:
+            owner = await engine.store.owner()
+            log.info(
+                "engine.standby: %s (process %s) owns the database; this one takes over when it ends",
+                owner and owner.node, owner and owner.pid,
+            )  # fmt: skip
         if keep:
             self._task = asyncio.get_running_loop().create_task(self._keep(), name="penstock.ownership")
         return owned
@@ -143,6 +149,7 @@ class Ownership:
                 if engine.owner is not None:
                     engine.owner = await engine.store.renew(engine.owner)
                     engine.newest.clear()  # another process may have registered a newer version
+                    await engine.load_globals()
                     await self._look_around()
             except Fenced as error:
                 engine.lost_ownership(error)

@@ -304,6 +304,16 @@ class LocalRuns:
             raise Rejected("form-act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)")
         await self.engine.command(id, command)
 
+    async def set_global(self, values: Mapping[str, Any]) -> None:
+        """Global data of the namespace; None removes a name. Runs see it from now on, the owner's within seconds."""
+        raw = {name: None if value is None else encode_payload(value) for name, value in values.items()}
+        await self.engine.store.set_global(raw)
+        await self.engine.load_globals()
+
+    async def global_data(self) -> dict[str, Any]:
+        await self.engine.load_globals()
+        return dict(self.engine.globals)
+
     # --- the rest --------------------------------------------------------------------------------------------
 
     def on(self, types: Sequence[str] | None, listener: Callable[[Change], Any]) -> None:

@@ -133,6 +133,13 @@ class Engine:
         """Runs by status, definition, attributes, time: the fields of `Query`."""
         return await self._runs.list(Query(**wanted))
 
+    async def set_global(self, **values: Any) -> None:
+        """Write global data of the namespace, seen by expressions as `global.NAME`; None removes it."""
+        await self._runs.set_global(values)
+
+    async def global_data(self) -> dict[str, Any]:
+        return await self._runs.global_data()
+
     def on(self, types: Sequence[str] | str | None, listener: Callable[[Change], Any]) -> None:
         """Call `listener(change)` after an event of these types (None: any) is on disk; it never harms a run."""
         self._runs.on([types] if isinstance(types, str) else types, listener)
