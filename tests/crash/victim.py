@@ -53,6 +53,8 @@ class Orders(msgspec.Struct):
     """Seconds between two starts."""
     seconds: float = 0.004
     """How long an activity takes at most."""
+    drain: float = 0.002
+    """How long attempts may take to end when the engine stops."""
 
 
 class Points:
@@ -168,7 +170,7 @@ async def live(orders: Orders) -> bool:
     workload.seconds_max = orders.seconds
     workload.trace_to(orders.log)
     done = acknowledged(orders.log)
-    settings = engine_module.Settings(cache_runs=40, drain_seconds=0.002)
+    settings = engine_module.Settings(cache_runs=40, drain_seconds=orders.drain)
     async with penstock.open(
         f"sqlite:///{orders.database}", activities=workload.ACTIVITIES, settings=settings
     ) as engine:
