@@ -75,7 +75,8 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 return []
             return [e.ChildStarted(at=command.at, key=command.key, run=command.run, version=command.version)]
         case c.CloseChild():
-            _waiting(flow, command.key)
+            if command.key not in run.leaving:
+                _waiting(flow, command.key)
             return [
                 e.ChildClosed(
                     at=command.at, key=command.key, status=command.status, output=Raw(command.output),
@@ -176,6 +177,8 @@ def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
     progress = e.NULL if command.progress is None else Raw(command.progress)
     if run.stopping is not None:
         return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+    if command.died and (command.once or node.config.get("once")):
+        return [_unknown(command.at, key, attempt, failure)]
     if command.died:
         if state.poison + 1 >= POISON_LOSSES:
             return [_poisoned(command.at, key, attempt, failure)]
@@ -202,6 +205,15 @@ def _poisoned(at: float, key: str, attempt: int, cause: Failure | None) -> e.Eve
     return e.TaskFailed(at=at, key=key, attempt=attempt, failure=failure)
 
 
+def _unknown(at: float, key: str, attempt: int, cause: Failure | None) -> e.Event:
+    failure = Failure(
+        code="outcome-unknown",
+        message=f"`{key}` runs at most once and was lost while it ran; whether it took effect is not known",
+        cause=cause,
+    )
+    return e.TaskFailed(at=at, key=key, attempt=attempt, failure=failure)
+
+
 def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     """The process that may have begun the attempt died."""
     key, attempt, run = command.key, command.attempt, flow.run
@@ -219,11 +231,7 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     if command.once or node.config.get("once"):
         if not state.started:
             return []  # a `once` attempt is begun only after its TaskStarted is stored
-        failure = Failure(
-            code="outcome-unknown",
-            message=f"`{key}` runs at most once and was lost while it ran; whether it took effect is not known",
-        )
-        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+        return [_unknown(command.at, key, attempt, None)]
     careful = state.lost >= LOST_CAREFUL
     if careful and not state.started:
         return []  # from the second loss on an attempt without TaskStarted has not begun
@@ -275,7 +283,7 @@ def _wake(flow: Flow, at: float) -> list[e.Event]:
     if key == BEGIN:
         return [e.RunBegun(at=at)]
     _, _, node, state = flow.locate(key)
-    if state.deadline == when and state.due != when:
+    if state.deadline == when and (state.due != when or node.type not in ("timer", "signal", "form")):
         failure = Failure(code="timeout", message=f"`{key}` took longer than its task timeout of {node.timeouts.task:g} s")
         return [e.TaskFailed(at=at, key=key, attempt=state.attempt, failure=failure)]
     if node.type == "timer":

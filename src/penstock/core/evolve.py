@@ -11,13 +11,13 @@ from typing import assert_never
 from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.core.flow import BEGIN, GRACE, RUN, Flow
+from penstock.core.flow import BEGIN, GRACE, RUN, Flow, static
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
 from penstock.core.owed import owed
 from penstock.core.values import encode
 from penstock.model import events as e
-from penstock.model.effects import Execute
+from penstock.model.effects import Answer, Execute
 from penstock.model.failure import Failure
 from penstock.model.run import (
     CANCELLED,
@@ -76,18 +76,15 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             _close(run, COMPLETED, event.at)
         case e.TaskRetried():
             _, _, _, state = flow.locate(event.key)
-            state.status, state.failure, state.due = RETRYING, event.failure, event.due
+            state.status, state.failure, state.due = RETRYING, event.failure, flow.counted(event.due)
             state.attempt, state.charged = event.attempt + 1, state.charged + 1
             state.lost, state.poison, state.started = 0, 0, False
             if event.progress != e.NULL:
                 state.progress = bytes(event.progress)
-            flow.effects.append(Execute(event.key, state.attempt, event.due))
+            flow.effects.append(Execute(event.key, state.attempt, state.due))
         case e.TaskFailed():
             path, scope, node, state = flow.locate(event.key)
-            if state.attempt or state.child is not None or node.type in ("signal", "form", "timer"):
-                flow.shut(path, scope, state)
-            if node.type == "signal":
-                flow.forget_waiter(node.config["name"], event.key)
+            flow.release(path, scope, node, state, tell=event.failure.code == "timeout")
             flow.fail(path, scope, node, state, event.failure)
         case e.TaskLost():
             _, _, _, state = flow.locate(event.key)
@@ -147,6 +144,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.deliver(event.id, SignalOut(event.key, event.run, event.name, event.payload))
         case e.SignalDelivered():
             run.outgoing.pop(event.id, None)
+            flow.go_on()
         case e.RunBegun():
             run.begin, run.started_at = None, event.at
             run.status = RUNNING
@@ -192,6 +190,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
         case e.RunTimedOut():
             _close(run, TIMED_OUT, event.at)
         case e.RunTerminated():
+            run.stopping = TERMINATED
             for path in list(run.scopes):
                 flow.cancel_scope(path)
             run.failure = Failure(code="terminated", message=event.reason or "terminated")
@@ -235,6 +234,8 @@ def _close(run: Run, status: str, at: float) -> None:
     run.mutexes.clear()
     run.pending.clear()
     run.undoing.clear()
+    run.outgoing.clear()
+    run.leaving.clear()
     run.active, run.grace, run.due, run.begin = 0, None, None, None
     run.finished = True
 
@@ -264,15 +265,19 @@ def _signal(flow: Flow, run: Run, event: e.SignalReceived) -> None:
         take(flow, path, scope, node, state, letter)
     elif event.name not in flow.plan.transient:
         run.signals.setdefault(event.name, []).append(letter)
+    elif event.update:
+        flow.effects.append(Answer(event.id, b"null", refused=f"nobody waits for `{event.name}`, and it is not kept"))
 
 
 def _child(flow: Flow, event: e.ChildClosed) -> None:
+    if event.key in flow.run.leaving:
+        _child_left(flow, event)
+        return
     path, scope, node, state = flow.locate(event.key)
     flow.shut(path, scope, state)
     if event.status == COMPLETED:
         if node.compensate is None:
-            for entry in event.undo:
-                flow.run.undo.append(replace(entry, key=f"{event.key}/{entry.key}", node=""))
+            _inherit(flow, event)
         flow.keep(state, flow.seq << REF_SHIFT, bytes(event.output))
         flow.complete(path, scope, node, state)
         return
@@ -283,6 +288,24 @@ def _child(flow: Flow, event: e.ChildClosed) -> None:
         cause=event.failure,
     )
     flow.fail(path, scope, node, state, failure)
+
+
+def _inherit(flow: Flow, event: e.ChildClosed) -> None:
+    """What the child did can be undone here, under its task's key (SPEC 4.5)."""
+    for entry in event.undo:
+        flow.run.undo.append(replace(entry, key=f"{event.key}/{entry.key}", node=""))
+
+
+def _child_left(flow: Flow, event: e.ChildClosed) -> None:
+    """A child that was given up has ended; if it was done before it heard of that, it is undone with the rest."""
+    del flow.run.leaving[event.key]
+    if event.status == COMPLETED:
+        node = flow.plan.node(static(event.key))
+        if node.compensate is None:
+            _inherit(flow, event)
+        else:
+            flow.push_undo(event.key, node, b"[" + bytes(event.output) + b"]")
+    flow.go_on()
 
 
 def _resume(flow: Flow, run: Run, at: float) -> None:
@@ -302,6 +325,8 @@ def _resume(flow: Flow, run: Run, at: float) -> None:
         for id, state in scope.tasks.items():
             if state.due is not None and not state.absolute:
                 state.due += shift
+                if state.form is not None:
+                    state.form.due = state.due
             if state.deadline is not None:
                 state.deadline += shift
             key = flow.key(path, id)

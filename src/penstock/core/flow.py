@@ -327,6 +327,10 @@ class Flow:
                     self._decide_links(path, scope, node, state)
                     return
             kinds.BEGIN[node.type](self, path, scope, node, state)
+            limit = node.timeouts.task
+            if limit is not None and state.status in OPEN_TASK:
+                state.deadline = self.counted(self.at + limit)
+                self.due(state.deadline, self.key(path, node.id))
         except Fault as fault:
             if state.status in OPEN_TASK:
                 self.shut(path, scope, state)
@@ -530,18 +534,8 @@ class Flow:
             state.map = None
             self.shut(path, scope, state)
             return
-        attempted = state.attempt and state.status in (SCHEDULED, RUNNING)
-        self.shut(path, scope, state)
-        if attempted:
-            self.effects.append(Abandon(key, state.attempt))
-        if state.child is not None:
-            self.effects.append(CancelChild(key, state.child))
-        if node.type in ("signal", "map"):
-            self.forget_waiter(node.config.get("name") or node.config.get("more") or "", key)
+        self.release(path, scope, node, state)
         state.status = CANCELLED
-        self.cancel_inside(path, key)
-        if node.type == "mutex":
-            kinds.leave_mutex(self, node, key)
         if node.compensate is not None and node.compensate.when == "attempted" and state.attempt > 0:
             try:
                 self._push_undo(path, node, state)
@@ -550,6 +544,31 @@ class Flow:
         if links and run.stopping is None:
             for out in node.outs:
                 self.route(path, scope, out, False)
+
+    def release(self, path: str, scope: Scope, node: Node, state: TaskState, *, tell: bool = True) -> None:
+        """Let go of all that an open task holds: its attempt (which is told), its child, its place in a queue, what is
+        inside it."""
+        key, told = self.key(path, node.id), tell and self.in_flight(state)
+        self.shut(path, scope, state)
+        if told:
+            self.effects.append(Abandon(key, state.attempt))
+        if state.child is not None:
+            self.effects.append(CancelChild(key, state.child))
+            if state.started_at is not None:
+                self.run.leaving[key] = state.child
+        if node.type in ("signal", "map"):
+            self.forget_waiter(node.config.get("name") or node.config.get("more") or "", key)
+        if node.body is not None or node.loop is not None:
+            state.status, state.map = CANCELLED, None
+            self.cancel_inside(path, key)
+        if node.type == "mutex":
+            kinds.leave_mutex(self, node, key)
+
+    def in_flight(self, state: TaskState) -> bool:
+        """An attempt may be under way: that it has begun is not always recorded."""
+        if state.status == RETRYING:
+            return state.due is not None and state.due <= self.at
+        return state.attempt > 0 and state.status in (SCHEDULED, RUNNING)
 
     def cancel_inside(self, path: str, key: str) -> None:
         """Give up the passes, items or body that a task holds."""
@@ -655,6 +674,8 @@ class Flow:
         failure = scope.failure
         if failure is None and not scope.ended:
             failure = self._no_end(scope, "")
+        if failure is None and (run.leaving or self._sending()):
+            return
         if failure is None and self.plan.outputs is not None:
             parts: list[bytes] = []
             try:
@@ -677,6 +698,18 @@ class Flow:
         else:
             run.pending.append(RunCompleted(at=self.at, ref=ref))
 
+    def _sending(self) -> bool:
+        """Signals to other runs are on their way: a run that closed would not send them again after a crash."""
+        run = self.run
+        return bool(run.outgoing) or any(isinstance(each, SignalSent) for each in run.pending)
+
+    def go_on(self) -> None:
+        """A child has left or a signal has arrived: perhaps that was the last thing to wait for."""
+        if self.run.compensating:
+            self.undo_next()
+        else:
+            self._checks.append("")
+
     def _runaway(self) -> None:
         self._todo.clear()
         self._checks.clear()
@@ -694,7 +727,7 @@ class Flow:
             return
         run.stopping, run.failure = status, run.failure or failure
         run.paused, run.paused_at = False, None
-        run.grace = None
+        run.grace = run.due = None
         for path in list(run.scopes):
             scope = run.scopes.get(path)
             if scope is None:
@@ -703,7 +736,7 @@ class Flow:
                 if state.status not in OPEN_TASK:
                     continue
                 node = self.plan.scopes[scope.plan].nodes[id]
-                if gently and state.attempt and state.child is None and state.status != RETRYING:
+                if gently and self.in_flight(state):
                     self.effects.append(Abandon(self.key(path, id), state.attempt))
                 elif gently and (node.body is not None or node.loop is not None or state.child is not None):
                     continue  # what is inside ends first; children after the attempts
@@ -724,12 +757,12 @@ class Flow:
         waiting = False
         for path, scope in run.scopes.items():
             for id, state in scope.tasks.items():
-                if state.child is not None and state.status == WAITING:
+                if state.child is not None and state.status == WAITING and state.started_at is not None:
                     waiting = True
                     if not state.started:
                         state.started = True
                         self.effects.append(CancelChild(self.key(path, id), state.child))
-        if waiting:
+        if waiting or run.leaving:
             return
         for path in list(run.scopes):
             scope = run.scopes.get(path)
@@ -774,7 +807,7 @@ class Flow:
                 self.effects.append(Execute(entry.key, 1, undo=True))
                 self._mark(entry.key, COMPENSATING)
             return
-        if run.undo_failed or run.finished:
+        if run.undo_failed or run.finished or self._sending():
             return
         run.finished = True
         match run.stopping:
@@ -814,6 +847,11 @@ class Flow:
             raw = b"[" + state.output + b"]"
         else:
             raw = encode([self.ask(lambda _: self.output(state), path, f"undo of `{node.id}`")])
+        self.push_undo(key, node, raw)
+
+    def push_undo(self, key: str, node: Node, raw: bytes) -> None:
+        compensate = node.compensate
+        assert compensate is not None
         retry = compensate.retry or UNDO_RETRY
         self.run.undo.append(
             Undo(
@@ -970,6 +1008,12 @@ class Flow:
         scope = self.run.scopes[path]
         return path, scope, self.plan.scopes[scope.plan].nodes[id], scope.tasks[id]
 
+    def counted(self, when: float) -> float:
+        """A due time that is relative to now. In a pause no time passes: it is counted from where the pause began, and
+        the resume shifts it."""
+        since = self.run.paused_at
+        return when if since is None else when - (self.at - since)
+
     def due(self, when: float, key: str) -> None:
         heappush(self.run.dues, (when, key))
 
@@ -1018,6 +1062,11 @@ class Flow:
 
 RUN, GRACE, BEGIN = "#run", "#grace", "#begin"
 """Entries of the heap of due times that are the run's own, not a task's."""
+
+
+def static(key: str) -> str:
+    """The path of a task in its definition."""
+    return "/".join([segment.partition("[")[0] for segment in key.split("/")])
 
 
 def natural(key: str) -> list[tuple[int, str]]:

@@ -29,6 +29,7 @@ def owed(run: Run) -> list[Effect]:
                 found.append(CancelChild(key, state.child) if cancelling else StartChild(key))
     for key, undoing in run.undoing.items():
         found.append(Execute(key, undoing.attempt, undoing.due, undo=True))
+    found.extend(CancelChild(key, child) for key, child in run.leaving.items())
     found.extend(Deliver(id) for id in run.outgoing)
     return found
 
@@ -100,6 +101,9 @@ def reasons(run: Run) -> list[Reason]:
         found.append(
             Reason("undo-failed", failed.entry.key, f"`{failed.entry.key}` could not be undone{message}; an operator must decide")
         )
+    found.extend(
+        Reason("child", key, f"run {child} was told to stop and is to end") for key, child in run.leaving.items()
+    )
     found.extend(
         Reason("delivery", out.key, f"signal `{out.name}` is on its way to run {out.run}")
         for out in run.outgoing.values()

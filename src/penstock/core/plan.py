@@ -383,6 +383,9 @@ class Plan:
             node = Node(id, path, task, env)
         except ExpressionError as error:
             raise DefinitionInvalid(f"task `{path}`: {error.message} in `{error.text}`", []) from error
+        limit = None if self.definition.timeouts is None else self.definition.timeouts.task
+        if limit is not None and node.timeouts.task is None and task.type in ("activity", "http", "subworkflow"):
+            node.timeouts = msgspec.structs.replace(node.timeouts, task=limit)
         if task.type in ("map", "loop", "mutex"):
             body = msgspec.convert(task.config["body"], Body)
             node.body = self._scope(body, path, task.type, scope, id, env)

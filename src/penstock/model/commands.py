@@ -61,6 +61,8 @@ class FailTask(_Command, frozen=True):
     retry: Retry | None = None
     final: bool = False
     died: bool = False
+    once: bool = False
+    """The activity itself is declared so."""
     progress: bytes | None = None
 
 

@@ -237,7 +237,9 @@ class Run(Struct, omit_defaults=True):
     undoing: dict[str, Undoing] = {}
     undo_failed: list[Undoing] = []
     outgoing: dict[str, SignalOut] = {}
-    """Signals to other runs that are not yet known to have arrived."""
+    """Signals to other runs that are not yet known to have arrived; the run does not close before they have."""
+    leaving: dict[str, str] = {}
+    """Children that were told to stop and have not ended yet, by the key of their task; the run waits for them."""
     stopping: str | None = None
     """The status to end with: the run is being cancelled, timed out or failed, and starts nothing new."""
     grace: float | None = None

@@ -20,7 +20,7 @@ def begin_timer(flow: Flow, path: str, scope: Scope, node: Node, state: TaskStat
     if "until" in node.values:
         state.due, state.absolute = _moment(flow, path, node, node.values["until"]), True
     else:
-        state.due = flow.at + _duration(flow, path, node, node.values["delay"])
+        state.due = flow.counted(flow.at + _duration(flow, path, node, node.values["delay"]))
     flow.enter(scope, state, WAITING)
     flow.due(state.due, flow.key(path, node.id))
 
@@ -32,7 +32,7 @@ def begin_signal(flow: Flow, path: str, scope: Scope, node: Node, state: TaskSta
         take(flow, path, scope, node, state, letter)
         return
     if "timeout" in node.values:
-        state.due = flow.at + _duration(flow, path, node, node.values["timeout"])
+        state.due = flow.counted(flow.at + _duration(flow, path, node, node.values["timeout"]))
         flow.due(state.due, key)
     flow.enter(scope, state, WAITING)
     flow.run.waiters.setdefault(name, []).append(key)
@@ -52,7 +52,7 @@ def begin_form(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState
         assignee = _value(flow, path, node, node.values["assignee"], "assignee")
         form.assignee = None if assignee is None else str(assignee)
     if "due" in node.values:
-        form.due = state.due = flow.at + _duration(flow, path, node, node.values["due"])
+        form.due = state.due = flow.counted(flow.at + _duration(flow, path, node, node.values["due"]))
         flow.due(state.due, flow.key(path, node.id))
     flow.enter(scope, state, WAITING)
 

@@ -41,10 +41,6 @@ def schedule(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) 
     key = flow.key(path, node.id)
     flow.enter(scope, state, SCHEDULED)
     state.attempt = 1
-    total = node.timeouts.task
-    if total is not None:
-        state.deadline = flow.at + total
-        flow.due(state.deadline, key)
     flow.effects.append(Execute(key, 1))
 
 
@@ -68,8 +64,5 @@ def begin_subworkflow(flow: Flow, path: str, scope: Scope, node: Node, state: Ta
     key = flow.key(path, node.id)
     generation = "" if run.generation == 1 else f"~{run.generation}"
     state.child = f"{run.id}{generation}/{key}"
-    if node.timeouts.task is not None:
-        state.deadline = flow.at + node.timeouts.task
-        flow.due(state.deadline, key)
     flow.enter(scope, state, WAITING)
     flow.effects.append(StartChild(key))
