@@ -99,14 +99,15 @@ class Followed:
         """Fold the next event; one that is known already changes nothing."""
         if seq <= self.run.revision:
             return
+        key = getattr(event, "key", "")
+        top = key.partition("/")[0].partition("[")[0]
         self._remember()
+        self._count(top)
         evolve(self.flow, event)
         self.flow.effects.clear()
         self._root = self.run.scopes.get("", self._root)
-        key = getattr(event, "key", "")
-        self._count(key.partition("/")[0].partition("[")[0])
+        self._count(top)
         if isinstance(event, e.UndoCompleted):
-            top = key.partition("/")[0].partition("[")[0]
             self._undone[top] = self._undone.get(top, 0) + 1
         if isinstance(event, e.RunCompleted):
             self.result = bytes(event.output) if event.ref is None else None
@@ -211,6 +212,8 @@ class Followed:
                 pass
         if id in self._undone and type in BODIED:
             return f"↶ {self._undone[id]}"
+        if type == "map" and state.map is not None:
+            self._count(id)
         if type == "map" and id in self._counts:
             done, total, failed = self._counts[id]
             return f"{done}/{total}" + (f" ✗{failed}" if failed else "")

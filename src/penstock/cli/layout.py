@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import ceil
 
 GAP = 2
 """Columns between neighbours."""
@@ -259,7 +260,7 @@ def _align(row: list[Spot], downwards: bool, width: int) -> None:
             blocks.append((mean, heft + weight, group + members))
     slack = width - (offset - GAP)
     for wish, _, members in blocks:
-        shift = max(0, min(slack, int(wish + 0.5)))
+        shift = max(0, min(slack, ceil(wish - 0.5)))
         for spot, own in members:
             spot.x = shift + own
 

@@ -1,0 +1,576 @@
+"""The command line as people and scripts meet it: what it prints where, its exit codes, and other processes beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.main import MODULES, main
+
+APP = """
+import pathlib, time
+from penstock import Fail, activity
+
+@activity
+async def double(n: int) -> int:
+    return 2 * n
+
+@activity
+async def boom() -> None:
+    raise Fail("no luck", code="no-luck")
+
+@activity
+def note(text: str) -> str:
+    with pathlib.Path("notes.txt").open("a") as file:
+        file.write(text + "\\n")
+    return text
+
+@activity
+def linger(seconds: float) -> str:
+    time.sleep(seconds)
+    return "rested"
+
+@activity
+async def undo(before: str) -> None:
+    note("undone " + before)
+"""
+DOUBLED = """
+id: doubled
+inputSchema: {type: object, required: [n], properties: {n: {type: integer}}}
+tasks:
+  first: {do: double, inputs: {n: {from: input, path: $.n}}}
+  second: {do: double, after: first, inputs: {n: {from: first}}}
+"""
+FAILING = """
+id: failing
+tasks:
+  keep: {do: note, inputs: {text: {value: kept}}, compensate: undo}
+  fail: {do: boom, after: keep}
+  never: {do: boom, after: fail}
+"""
+APPROVAL = """
+id: approval
+tasks:
+  approve: {type: signal, schema: {type: boolean}}
+  fill: {type: form, after: approve, schema: {type: object, required: [text]}}
+"""
+LINGERING = """
+id: lingering
+tasks:
+  before: {do: note, inputs: {text: {value: before}}}
+  rest: {do: linger, after: before, inputs: {seconds: {from: input, path: $.seconds, default: 0.01}}}
+  after: {do: note, after: rest, inputs: {text: {value: after}}}
+"""
+
+
+class Said:
+    """What a command gave: exit status, data, talk."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Tool = Callable[..., Said]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "acts.py").write_text(APP)
+    for name, text in (
+        ("doubled", DOUBLED),
+        ("failing", FAILING),
+        ("approval", APPROVAL),
+        ("lingering", LINGERING),
+    ):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    yield tmp_path
+    sys.modules.pop("acts", None)
+
+
+@pytest.fixture
+def tool(folder: Path, capfd: pytest.CaptureFixture[str]) -> Tool:
+    def call(*arguments: str) -> Said:
+        capfd.readouterr()
+        status = main(arguments)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return Said(status, out, err)
+
+    return call
+
+
+@pytest.fixture
+def beside(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """A `penstock` in a process of its own."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for another process."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.02)
+
+
+def events(tool: Tool, id: str) -> list[str]:
+    said = tool("history", id, "--json")
+    return [event["type"] for event in said.json] if said.status == 0 else []
+
+
+# --- run --------------------------------------------------------------------------------------------------------
+
+
+def test_run_prints_the_result_on_stdout_and_the_events_on_stderr(tool: Tool) -> None:
+    said = tool("run", "doubled.yaml", "--app", "acts.py", "-i", '{"n": 5}')
+
+    assert (said.status, said.json) == (0, 20)
+    assert "first: completed: 10" in said.err
+    assert "COMPLETED in" in said.err
+
+
+@pytest.mark.parametrize("given", [["n=5"], ["@in.json"], ['{"n": 1}', "n=5"], ['{"n":5}']])
+def test_input_comes_as_json_as_a_file_or_as_pairs(
+    tool: Tool, folder: Path, given: list[str]
+) -> None:
+    (folder / "in.json").write_text('{"n": 5}')
+
+    said = tool(
+        "run",
+        "doubled.yaml",
+        "--app",
+        "acts.py",
+        *[part for text in given for part in ("-i", text)],
+    )
+
+    assert said.json == 20
+
+
+def test_a_failed_run_says_why_and_where_and_exits_with_1(tool: Tool, folder: Path) -> None:
+    said = tool("run", "failing.yaml", "--app", "acts.py")
+
+    assert (said.status, said.out) == (1, "")
+    assert "error[no-luck]: no luck\n  --> task fail\nhint: penstock history failing" in said.err
+    assert (folder / "notes.txt").read_text() == "kept\nundone kept\n"
+
+
+def test_without_an_id_each_run_is_the_next_one(tool: Tool) -> None:
+    for _ in range(3):
+        tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=1")
+
+    assert [row["id"] for row in tool("list", "--json").json] == [
+        "doubled-3",
+        "doubled-2",
+        "doubled",
+    ]
+
+
+def test_an_ended_run_is_shown_and_again_starts_the_next(tool: Tool) -> None:
+    first = tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=1", "--id", "mine")
+    shown = tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=1", "--id", "mine")
+    other = tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=2", "--id", "mine")
+    again = tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=2", "--id", "mine", "--again")
+
+    assert (first.json, shown.json, again.json) == (4, 4, 8)
+    assert (other.status, "error[id-taken]" in other.err) == (3, True)
+    assert "run mine has ended COMPLETED; this is mine-2" in again.err
+
+
+def test_a_wrong_definition_is_refused_before_a_database_is_made(tool: Tool, folder: Path) -> None:
+    (folder / "bad.yaml").write_text("id: bad\ntasks:\n  a: {do: double, after: b}\n")
+
+    said = tool("run", "bad.yaml", "--app", "acts.py")
+
+    assert said.status == 3
+    assert "error[dangling-link]" in said.err
+    assert "--> bad.yaml:3:26" in said.err
+    assert not list(folder.glob("*.db*"))
+
+
+def test_activities_that_nobody_serves_are_named_before_the_run(tool: Tool) -> None:
+    said = tool("run", "doubled.yaml", "-i", "n=1")
+
+    assert said.status == 3
+    assert "error[unknown-activity]: no activity `double`" in said.err
+    assert "--app FILE" in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("def f(:\n", "error[app-failed]: SyntaxError: invalid syntax\n  --> app.py:1:7"),
+        (
+            "\nimport nosuch\n",
+            "error[app-failed]: ModuleNotFoundError: No module named 'nosuch'\n  --> app.py:2",
+        ),
+        (
+            "1 / 0\n",
+            "error[app-failed]: ZeroDivisionError: division by zero\n  --> app.py:1\n  |\n1 | 1 / 0",
+        ),
+        ("raise SystemExit(7)\n", "error[app-failed]: SystemExit: 7\n  --> app.py:1"),
+        ("x = 1\n", "error[app-empty]: `app.py` has no activities"),
+        (
+            "from penstock import activity\n@activity(retry=3)\ndef f(): ...\n",
+            "error[activity-invalid]: `retry` must be a Retry, not 3\n  --> app.py:2",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_app_is_told_at_its_place(
+    tool: Tool, folder: Path, text: str, wanted: str
+) -> None:
+    (folder / "app.py").write_text(text)
+
+    said = tool("run", "doubled.yaml", "--app", "app.py", "-i", "n=1")
+
+    assert said.status == 2
+    assert wanted in said.err
+
+
+def test_the_app_may_be_a_module_and_a_list_in_it(tool: Tool, folder: Path) -> None:
+    (folder / "shopmod.py").write_text("from acts import double\nserved = [double]\n")
+
+    assert tool("run", "doubled.yaml", "--app", "shopmod", "-i", "n=1").json == 4
+    assert tool("run", "doubled.yaml", "--app", "shopmod:served", "-i", "n=1").json == 4
+    assert (
+        "did you mean `served`"
+        in tool("run", "doubled.yaml", "--app", "shopmod:servd", "-i", "n=1").err
+    )
+    assert (
+        "there is no module `nosuch`"
+        in tool("run", "doubled.yaml", "--app", "nosuch", "-i", "n=1").err
+    )
+    sys.modules.pop("shopmod", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "wanted"),
+    [
+        (["run", "doubled.yaml", "-i", "{bad"], 2, "error[usage]: this is not JSON"),
+        (["run", "doubled.yaml", "-i", "@none.json"], 2, "none.json cannot be read"),
+        (["run", "doubled.yaml", "-i", "NaN"], 2, "NaN has no place in JSON"),
+        (["run", "doubled.yaml", "-i", "[1]", "-i", "n=1"], 2, "each must be an object"),
+        (["run", "doubld.yaml"], 2, "hint: did you mean `doubled.yaml`?"),
+        (["run", "doubled.yaml", "--app", "act.py"], 2, "hint: did you mean `acts.py`?"),
+        (["run", "doubled.yaml", "--app", "acts.py", "-i", "n=x"], 3, "error[input-invalid]"),
+        (["run", "approval.yaml", "--store", "mysql:x"], 2, "error[store-url]"),
+        (["run", "approval.yaml", "--store", "sqlite:///none/x.db"], 4, "error[store-failed]"),
+        (["list"], 4, "error[store-missing]: there is no database penstock.db"),
+        (["list", "--store", "memory:"], 4, "error[store-missing]"),
+        (["list", "--store", "sqlite:///acts.py"], 4, "error[store-corrupt]"),
+        (["lst"], 2, "hint: did you mean `list`?"),
+        (["list", "--stor", "x"], 2, "hint: did you mean `--store`?"),
+        (["list", "--status", "runing"], 2, "hint: did you mean `RUNNING`?"),
+        (["list", "--since", "soon"], 2, "neither a duration nor a moment"),
+        (["list", "--attr", "x"], 2, "`x` is not name=value"),
+        (["list", "--limit", "0"], 2, "error[usage]"),
+        (["show"], 2, "hint: penstock show --help shows how"),
+        (["explain", "danglin-link"], 3, "hint: did you mean `dangling-link`?"),
+        (["graph", "none.yaml"], 2, "there is no file none.yaml"),
+        (["start", "doubled.yaml", "--delay", "soon"], 2, "`soon` is not a duration"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_a_code_and_a_hint(
+    tool: Tool, arguments: list[str], status: int, wanted: str
+) -> None:
+    said = tool(*arguments)
+
+    assert (said.status, said.out) == (status, "")
+    assert wanted in said.err
+    assert said.err.startswith("error[")
+
+
+# --- without a process that executes ------------------------------------------------------------------------------
+
+
+def test_a_run_is_started_looked_at_and_commanded_while_nobody_executes(tool: Tool) -> None:
+    started = tool("start", "approval.yaml", "--id", "a-1", "--attr", "region=eu", "--by", "ann")
+    assert (started.status, started.out) == (0, "a-1\n")
+    assert "no process executes its runs now" in started.err
+    assert tool("start", "approval", "--id", "a-2", "--json").json == {
+        "id": "a-2",
+        "definition": "approval",
+    }
+
+    assert [row["id"] for row in tool("list", "--attr", "region=eu", "--json").json] == ["a-1"]
+    assert "a-2" in tool("list", "--since", "1h", "--status", "waiting").out
+    page = tool("list", "--limit", "1")
+    assert "more: --after " in page.err
+    cursor = page.err.split("--after ")[1].split()[0]
+    assert tool("list", "--after", cursor).out.splitlines()[1].startswith("a-1")
+    assert tool("list", "--status", "failed").err == "no runs like that\n"
+
+    why = tool("why", "a-1")
+    assert "signal `approve` is to come" in why.out
+    assert "penstock signal a-1 approve" in why.err
+    assert tool("why", "a-1", "--json").json["why"][0]["kind"] == "signal"
+
+    assert tool("pause", "a-1", "--by", "ann", "--reason", "lunch").status == 0
+    assert tool("list", "--status", "paused", "--json").json[0]["id"] == "a-1"
+    assert tool("resume", "a-1").status == 0
+    assert tool("signal", "a-1", "approve", "true", "--by", "ann").status == 0
+    assert tool("submit", "a-1", "fill", '{"text": "fine"}').status == 0
+    shown = tool("show", "a-1", "--json").json
+    assert (shown["status"], shown["created_by"]) == ("COMPLETED", "ann")
+    text = tool("show", "a-1").out
+    assert "by ann" in text
+    assert "approval version 1" in text
+
+    assert tool("cancel", "a-2", "--reason", "enough").status == 0
+    tool("start", "approval", "--id", "a-3")
+    assert tool("terminate", "a-3", "--by", "ann").status == 0
+    assert tool("show", "a-3", "--json").json["status"] == "TERMINATED"
+
+    history = tool("history", "a-1")
+    assert [line.split()[3] for line in history.out.splitlines()[1:4]] == [
+        "run_started",
+        "run_paused",
+        "run_resumed",
+    ]
+    assert "paused by ann: lunch" in history.out
+    assert events(tool, "a-1")[-1] == "run_completed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (
+            ["show", "a_1"],
+            "error[not-found]: no run `a_1` in sqlite:///penstock.db\nhint: did you mean `a-1`?",
+        ),
+        (["signal", "a-1", "aprove"], "hint: did you mean `approve`?"),
+        (["signal", "a-1", "approve", '"x"'], "error[signal-invalid]"),
+        (["signal", "done", "approve", "true"], "error[run-closed]"),
+        (["submit", "a-1", "fill", "{}"], "error["),
+        (["start", "aproval"], "error[not-found]: no definition `aproval`"),
+        (["start", "approval", "--id", "a-1", "-i", "3"], "error[id-taken]"),
+    ],
+)
+def test_a_command_against_the_rules_is_refused_and_changes_nothing(
+    tool: Tool, arguments: list[str], wanted: str
+) -> None:
+    tool("start", "approval.yaml", "--id", "a-1")
+    tool("start", "approval.yaml", "--id", "done")
+    tool("terminate", "done")
+
+    said = tool(*arguments)
+
+    assert (said.status, said.out) == (3, "")
+    assert wanted in said.err
+    assert events(tool, "a-1") == ["run_started"]
+
+
+def test_audit_finds_an_event_that_was_changed(tool: Tool, folder: Path) -> None:
+    tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=1")
+    good = tool("audit")
+    assert (good.status, tool("audit", "doubled", "--json").json) == (0, {"problems": []})
+    connection = sqlite3.connect(folder / "penstock.db")
+    tables = [
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
+    table = next(t for t in tables if "event" in t)
+    with connection:
+        changed = "CAST(replace(CAST(payload AS TEXT), '\"output\":2', '\"output\":3') AS BLOB)"
+        connection.execute(f"UPDATE {table} SET payload = {changed}")
+    connection.close()
+
+    said = tool("audit")
+
+    assert (said.status, said.out) == (1, "run doubled: event 2 is not what was written\n")
+
+
+# --- definitions ------------------------------------------------------------------------------------------------
+
+
+def test_verify_says_what_is_wrong_as_text_and_as_json(tool: Tool, folder: Path) -> None:
+    (folder / "bad.yaml").write_text("id: bad\ntasks:\n  a: {do: double, after: b}\n")
+
+    good, bad = (
+        tool("verify", "doubled.yaml", "approval.yaml"),
+        tool("verify", "doubled.yaml", "bad.yaml"),
+    )
+
+    assert (good.status, good.out) == (0, "")
+    assert "doubled.yaml: 4 tasks, 3 links: no findings" in good.err
+    assert (bad.status, "error[dangling-link]" in bad.out) == (1, True)
+    found = tool("verify", "bad.yaml", "--format", "json").json["findings"]
+    assert (found[0]["code"], found[0]["line"]) == ("dangling-link", 3)
+    assert tool("verify", "failing.yaml", "--app", "acts.py").status == 0
+    assert tool("verify", "none.yaml").status == 2
+
+
+def test_explain_prints_the_page_of_a_code(tool: Tool) -> None:
+    assert tool("explain", "no-path").out.startswith("# no-path\n")
+    assert tool("explain", "error[no-path]:").out.startswith("# no-path\n")
+    assert "dangling-link" in tool("explain").out.splitlines()
+    assert tool("explain", "no-path", "--json").json["code"] == "no-path"
+
+
+def test_graph_draws_a_file_and_a_run(tool: Tool) -> None:
+    drawn = tool("graph", "doubled.yaml")
+    assert "│ · first" in drawn.out
+    tool("run", "failing.yaml", "--app", "acts.py")
+
+    run = tool("graph", "failing", "--json").json
+    assert run["tasks"]["fail"] == "FAILED"
+    assert {"from": "fail", "to": "never", "state": "dead"} in run["links"]
+    text = tool("graph", "failing").out
+    assert "↶ keep" in text
+    assert "✗ fail" in text
+    assert "⤼ never" in text
+
+
+def test_every_command_teaches_by_an_example(tool: Tool) -> None:
+    for name in MODULES:
+        said = tool(name, "--help")
+        assert said.status == 0
+        assert f"Example:\n    penstock {name}" in said.out, name
+    assert all(name in tool("--help").out for name in MODULES)
+    assert tool().status == 2
+    assert tool("--version").out.startswith("penstock ")
+
+
+def test_help_imports_nothing_heavy(folder: Path) -> None:
+    code = (
+        "import sys; from penstock.cli.main import main; main(['--help']); "
+        "print([m for m in ('rich', 'asyncio', 'jsonschema_rs', 'yaml', 'sqlite3', 'httpx') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# --- beside another process ---------------------------------------------------------------------------------------
+
+
+def test_all_commands_work_while_another_process_owns_the_database(
+    tool: Tool, beside: Callable[..., subprocess.Popen[str]]
+) -> None:
+    owner = beside("run", "approval.yaml", "--id", "a-1")
+    until(lambda: "run_started" in events(tool, "a-1"))
+
+    listed = tool("list")
+    assert f"process {owner.pid} (" in listed.err
+    assert f"process {owner.pid} (" in tool("why", "a-1").err
+    assert tool("pause", "a-1").status == 0
+    assert tool("show", "a-1").out.splitlines()[0] == "a-1  PAUSED"
+    assert tool("resume", "a-1").status == 0
+    assert tool("start", "approval", "--id", "a-2").status == 0
+    assert tool("terminate", "a-2").status == 0
+    assert tool("audit").status == 0
+    assert tool("signal", "a-1", "approve", "true").status == 0
+    assert tool("submit", "a-1", "fill", '{"text": "fine"}').status == 0
+
+    out, err = owner.communicate(timeout=10)
+    assert owner.returncode == 0, err
+    assert json.loads(out) == {"text": "fine"}
+    assert "waits: signal approve is to come: penstock signal a-1 approve true" in err
+
+
+def test_a_run_that_another_process_terminates_ends_the_command(
+    tool: Tool, beside: Callable[..., subprocess.Popen[str]]
+) -> None:
+    owner = beside("run", "approval.yaml", "--id", "a-1")
+    until(lambda: "run_started" in events(tool, "a-1"))
+
+    tool("terminate", "a-1", "--reason", "enough")
+
+    _, err = owner.communicate(timeout=10)
+    assert owner.returncode == 1
+    assert "TERMINATED" in err
+
+
+def test_after_kill_9_the_same_command_continues_the_run(
+    tool: Tool, folder: Path, beside: Callable[..., subprocess.Popen[str]]
+) -> None:
+    command = ["run", "lingering.yaml", "--app", "acts.py", "--id", "l-1"]
+    first = beside(*command, "-i", "seconds=30")
+    until(lambda: "task_completed" in events(tool, "l-1"))
+    first.kill()
+    first.wait()
+    # What is under way takes 30 s; the run is continued all the same, and then stopped gently.
+    second = beside(*command)
+    until(lambda: "task_lost" in events(tool, "l-1"))
+
+    assert (folder / "notes.txt").read_text() == "before\n"
+    second.kill()
+    second.wait()
+
+
+def test_ctrl_c_stops_and_says_how_to_go_on(
+    tool: Tool, folder: Path, beside: Callable[..., subprocess.Popen[str]]
+) -> None:
+    command = ["run", "lingering.yaml", "--app", "acts.py", "--id", "l-1", "-i", "seconds=0.5"]
+    first = beside(*command)
+    until(lambda: "task_completed" in events(tool, "l-1"))
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate(timeout=10)
+    assert first.returncode == 130
+    assert "run l-1 stays open and nothing of it is lost" in err
+
+    said = tool(*command)
+
+    assert (said.status, said.json) == (0, "after")
+    assert "continues run l-1" in said.err
+    assert (folder / "notes.txt").read_text() == "before\nafter\n"
+
+
+def test_in_a_terminal_the_graph_is_drawn_live(folder: Path) -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "90", "LINES": "40", "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "run", "lingering.yaml", "--app", "acts.py", "-i", "seconds=0.4"],
+        stdin=follower, stdout=follower, stderr=follower, env=environment,
+    )  # fmt: skip
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(leader)
+    text = seen.decode()
+    assert process.wait(timeout=10) == 0
+    assert "│ · rest" in text
+    assert "✓ rest" in text
+    assert "▼" in text
+    assert '"after"' in text

@@ -1,0 +1,46 @@
+"""Times and durations as people say them."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cli.humane import ago, duration, local, until
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0ms"), (0.0004, "0ms"), (0.24, "240ms"), (0.9996, "1.0s"), (1.24, "1.2s"), (9.96, "10s"), (59.6, "1m00s"),
+        (192, "3m12s"), (7500, "2h05m"), (86_399, "23h59m"), (4 * 86_400 + 3 * 3600, "4d3h"),
+    ],
+)  # fmt: skip
+def test_a_duration_is_short_and_as_exact_as_one_cares(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("left", "text"),
+    [
+        (-5, "due"),
+        (0.2, "in 1s"),
+        (59, "in 59s"),
+        (100, "in 2m"),
+        (7100, "in 2h"),
+        (172_799, "in 2d"),
+        (100_000, "in 28h"),
+    ],
+)
+def test_what_is_due_is_told_in_one_unit(left: float, text: str) -> None:
+    assert until(1000 + left, 1000) == text
+
+
+@pytest.mark.parametrize(
+    ("past", "text"), [(0.2, "just now"), (12, "12s ago"), (10_800, "3h ago"), (-60, "in 60s")]
+)
+def test_what_is_past_is_told_from_now(past: float, text: str) -> None:
+    assert ago(10_000_000 - past, 10_000_000) == text
+
+
+def test_the_date_is_left_out_today() -> None:
+    assert len(local(1_000_000_000, 1_000_000_000)) == len("01:46:40")
+    assert local(1_000_000_000, 1_000_200_000).startswith("2001-09-0")
