@@ -194,7 +194,7 @@ def _show(view: RunView) -> None:
     facts.append(("events", str(view.revision)))
     for name, value in facts:
         give(f"  {name:<11}{visible(value)}")
-    tasks = view.tasks[:TASKS_SHOWN]
+    tasks = in_order(view.tasks)[:TASKS_SHOWN]
     if tasks:
         give("")
         table(
@@ -204,6 +204,19 @@ def _show(view: RunView) -> None:
         )
         if len(view.tasks) > len(tasks):
             say(f"and {len(view.tasks) - len(tasks)} more: --json shows all")
+
+
+def in_order(tasks: list[TaskView]) -> list[TaskView]:
+    """As they began; what is inside a task after it, in order of its numbers."""
+    from penstock.core.flow import natural
+
+    began = {task.key: task.scheduled_at or 0.0 for task in tasks if "/" not in task.key}
+
+    def place(task: TaskView) -> tuple[float, list[tuple[int, str]]]:
+        top = task.key.partition("/")[0].partition("[")[0]
+        return began.get(top, task.ended_at or 0.0), natural(task.key.replace("[…]", ""))
+
+    return sorted(tasks, key=place)
 
 
 def _took(task: TaskView, now: float) -> str:

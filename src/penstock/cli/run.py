@@ -75,7 +75,7 @@ async def _run(
     from penstock.cli.app import load_app
     from penstock.cli.definitions import read_definition
     from penstock.cli.inputs import parse_inputs
-    from penstock.cli.output import INTERRUPTED, complain_of, paint, say
+    from penstock.cli.output import INTERRUPTED, complain_of, paint, say, warn
     from penstock.cli.session import store_flag
     from penstock.engine.engine import Settings
     from penstock.errors import DefinitionInvalid
@@ -111,6 +111,9 @@ async def _run(
         url, activities=activities, settings=Settings(drain_seconds=DRAIN_SECONDS)
     ) as engine:
         kept = await engine.register(file, by=by)
+        for finding in kept.findings:
+            place = finding.place
+            warn(f"[{finding.code}] {finding.message} ({place.source}:{place.line}:{place.column})")
         run, note = await _begin(engine, kept.id, given, id, by, again)
         followed = await _watch(engine, run, url, stop, note, plain)
         if followed.closed:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, cast
 
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
@@ -13,11 +11,12 @@ from penstock.core.plan import Plan
 from penstock.core.values import decode
 from penstock.model import events as e
 from penstock.model.failure import Failure
-from penstock.model.run import OPEN_TASK, PENDING, Run, TaskState
+from penstock.model.run import OPEN_TASK, PENDING, REF_SHIFT, Ref, Run, TaskState
 from penstock.ports.runs import RunView, TaskView
 from penstock.ports.store import Row
 
 TASKS_SHOWN_MAX = 10_000
+VALUES_SHOWN_MAX = 1_000
 
 
 def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
@@ -33,11 +32,11 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
             path.append(key)
         before = list(flow.run.scopes) if not event_closes(event) else []
         if event_closes(event):
-            _note(flow, tasks)
+            _note(flow, tasks, events)
         evolve(flow, event)
         if len(before) and any(scope not in flow.run.scopes for scope in before):
             _note_event(event, tasks)
-    _note(flow, tasks)
+    _note(flow, tasks, events)
     run = flow.run
     first = events[0] if events else None
     failure = run.failure
@@ -50,7 +49,7 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
         execution_path=path, error_stack=_stack(failure), created_by=run.created_by, started_at=run.started_at,
         ended_at=run.ended_at, metadata=run.metadata, attributes=run.attributes, parent=run.parent,
         input=decode(bytes(first.input)) if isinstance(first, e.RunStarted) else None,
-        output=None if run.result is None else decode(run.result),
+        output=_value(run.result_ref, events) if run.result is None else decode(run.result),
         tasks=list(tasks.values())[:TASKS_SHOWN_MAX],
     )  # fmt: skip
 
@@ -75,30 +74,50 @@ def _note_event(event: e.Event, tasks: dict[str, TaskView]) -> None:
             pass
 
 
-def _note(flow: Flow, tasks: dict[str, TaskView]) -> None:
+def _note(flow: Flow, tasks: dict[str, TaskView], events: Sequence[e.Event]) -> None:
     for path, scope in flow.run.scopes.items():
         plan = flow.plan.scopes[scope.plan]
         for id, state in scope.tasks.items():
             node = plan.nodes[id]
             key = flow.key(path, id)
             for inner, left in (state.last or {}).items():
-                tasks[f"{key}[…]/{inner}"] = _view(f"{key}[…]/{inner}", left, "", None)
+                tasks[f"{key}[…]/{inner}"] = _view(f"{key}[…]/{inner}", left, "", None, events)
             if state.status == PENDING or node.type == "natural":
                 continue
-            tasks[key] = _view(key, state, node.type, node.priority, node.task.name)
+            tasks[key] = _view(key, state, node.type, node.priority, events, node.task.name)
 
 
-def _view(key: str, state: TaskState, type: str, priority: Any, name: str = "") -> TaskView:
+def _view(
+    key: str, state: TaskState, type: str, priority: Any, events: Sequence[e.Event], name: str = ""
+) -> TaskView:
     output: Any = None
     if state.output is not None:
         output = decode(state.output)
-    elif state.ref:
-        output = f"<by reference: {msgspec.json.encode(state.ref)[:60].decode()}>"
+    elif isinstance(state.ref, list) and len(cast("list[Ref]", state.ref)) > VALUES_SHOWN_MAX:
+        output = f"<{len(cast('list[Ref]', state.ref)):,} values: the history has them>"
+    else:
+        output = _value(state.ref, events)
     return TaskView(
         key=key, status=state.status, type=type, name=name, output=output, error=state.failure,
         attempts=state.attempt, priority=priority, scheduled_at=state.scheduled_at or None,
         started_at=state.started_at, ended_at=state.ended_at, due=state.due or state.deadline,
     )  # fmt: skip
+
+
+def _value(ref: Ref, events: Sequence[e.Event]) -> Any:
+    """What is kept by reference, from the events that have it."""
+    if isinstance(ref, dict):
+        return {name: _value(each, events) for name, each in cast("dict[str, Ref]", ref).items()}
+    if isinstance(ref, list):
+        return [_value(each, events) for each in cast("list[Ref]", ref)]
+    if not ref:
+        return None
+    number = cast("int", ref)
+    event, place = events[(number >> REF_SHIFT) - 1], number & ((1 << REF_SHIFT) - 1)
+    if place:
+        return decode(bytes(event.outcomes[place - 1]))
+    kept = (getattr(event, field, None) for field in ("output", "payload", "input"))
+    return next((decode(bytes(raw)) for raw in kept if raw is not None), None)
 
 
 def _stack(failure: Failure | None) -> list[Failure]:
