@@ -652,7 +652,7 @@ class Engine:
             else:
                 match effect:
                     case f.Abandon():
-                        self.activities.cancel(run_id, effect.key, effect.attempt)
+                        self._abandon_attempt(run, effect)
                     case f.StartChild():
                         self._errand(self._start_child(run_id, effect.key))
                     case f.CancelChild():
@@ -663,6 +663,14 @@ class Engine:
                             self._errand(self._deliver(run_id, effect.id, out.run, out.name, bytes(out.payload)))
                     case _:
                         pass
+
+    def _abandon_attempt(self, run: Run, effect: f.Abandon) -> None:
+        """It still reports; but one that was never begun here has nobody to report it, so that is recorded at once."""
+        if (run.id, effect.key, effect.attempt, False) in self._jobs:
+            self.activities.cancel(run.id, effect.key, effect.attempt)
+        elif run.stopping is not None:
+            command = c.LoseTask(at=self.clock.now(), key=effect.key, attempt=effect.attempt)
+            self.post(run.id, Item(command))
 
     def _offer(self, ticket: Ticket, priority: int, deadline: float | None) -> None:
         if ticket not in self._known:
@@ -840,6 +848,10 @@ class Engine:
         if points.reach is not None:
             points.reach("dispatch.recorded")
         if self._stopping:
+            return
+        entry = self._cache.get(job.run_id)
+        if entry is None or not _underway(entry.flow, job.key, job.attempt):
+            self._free(ticket)  # not wanted any more, or another wrote: whoever loads the run begins it
             return
         self._jobs[ticket] = job
         self.activities.begin(job, self._report)
@@ -1195,6 +1207,15 @@ class Engine:
             "in_memory": len(self._cache),
             "timers": len(self.timers),
         }
+
+
+def _underway(flow: Flow, key: str, attempt: int) -> bool:
+    """Its `TaskStarted` is stored and nothing has come of it yet."""
+    try:
+        state = flow.locate(key)[3]
+    except KeyError:
+        return False
+    return state.started and state.attempt == attempt and flow.run.stopping is None
 
 
 def _child_of(flow: Flow, key: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
