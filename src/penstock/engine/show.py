@@ -90,13 +90,15 @@ def _note(flow: Flow, tasks: dict[str, TaskView], events: Sequence[e.Event]) -> 
 def _view(
     key: str, state: TaskState, type: str, priority: Any, events: Sequence[e.Event], name: str = ""
 ) -> TaskView:
-    output: Any = None
+    ref: Ref = state.ref
+    count = len(cast("list[Ref]", ref)) if isinstance(ref, list) else 0
+    output: Any
     if state.output is not None:
         output = decode(state.output)
-    elif isinstance(state.ref, list) and len(cast("list[Ref]", state.ref)) > VALUES_SHOWN_MAX:
-        output = f"<{len(cast('list[Ref]', state.ref)):,} values: the history has them>"
+    elif count > VALUES_SHOWN_MAX:
+        output = f"<{count:,} values: the history has them>"
     else:
-        output = _value(state.ref, events)
+        output = _value(ref, events)
     return TaskView(
         key=key, status=state.status, type=type, name=name, output=output, error=state.failure,
         attempts=state.attempt, priority=priority, scheduled_at=state.scheduled_at or None,
