@@ -19,6 +19,7 @@ from penstock.model import commands as c
 from penstock.model import events as e
 from penstock.model.definition import Retry
 from penstock.model.failure import Failure
+from penstock.model.job import LogLine
 from penstock.model.run import RETRYING, RUNNING, SCHEDULED, WAITING, Run, TaskState, Undoing
 from penstock.policy.retry import delay, lasting
 
@@ -157,61 +158,72 @@ def _complete(flow: Flow, command: c.CompleteTask) -> list[e.Event]:
     key, attempt = command.key, command.attempt
     if key in flow.run.undoing:
         _undo(flow, key, attempt)
-        return [e.UndoCompleted(at=command.at, key=key, attempt=attempt)]
+        return [e.UndoCompleted(at=command.at, key=key, attempt=attempt, logs=command.logs)]
     node, _ = _attempt(flow, key, attempt)
     if node.output_schema is not None:
         problems = node.output_schema.problems(decode(command.output))
         if problems:
             failure = Failure(code="output-invalid", message=f"the output of `{key}` does not fit its outputSchema: {problems}")
-            return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+            return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure, logs=command.logs)]
     return [
-        e.TaskCompleted(at=command.at, key=key, attempt=attempt, output=Raw(command.output), began=command.began)
+        e.TaskCompleted(
+            at=command.at, key=key, attempt=attempt, output=Raw(command.output), began=command.began, logs=command.logs
+        )
     ]
 
 
 def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
     run, key, attempt, failure = flow.run, command.key, command.attempt, command.failure
+    logs = command.logs
     if key in run.undoing:
         return _fail_undo(flow, command)
     node, state = _attempt(flow, key, attempt)
     progress = e.NULL if command.progress is None else Raw(command.progress)
     if run.stopping is not None:
-        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure, logs=logs)]
     if command.died and (command.once or node.config.get("once")):
-        return [_unknown(command.at, key, attempt, failure)]
+        return [_unknown(command.at, key, attempt, failure, logs)]
     if command.died:
         if state.poison + 1 >= POISON_LOSSES:
-            return [_poisoned(command.at, key, attempt, failure)]
-        return [e.TaskLost(at=command.at, key=key, attempt=attempt, counted=True, progress=progress)]
+            return [_poisoned(command.at, key, attempt, failure, logs)]
+        return [
+            e.TaskLost(at=command.at, key=key, attempt=attempt, counted=True, progress=progress, logs=logs)
+        ]
     policy = node.retry or command.retry or NO_RETRY
     charged = state.charged + 1
     if command.final or charged >= policy.attempts or lasting(failure.code, failure.type, policy.never):
-        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure, logs=logs)]
     due = command.at + delay(
         charged, first=policy.first, factor=policy.factor, maximum=policy.maximum, jitter=policy.jitter,
         seed=f"{run.id}/{key}/{attempt}",
     )  # fmt: skip
     return [
-        e.TaskRetried(at=command.at, key=key, attempt=attempt, failure=failure, due=due, progress=progress)
+        e.TaskRetried(
+            at=command.at, key=key, attempt=attempt, failure=failure, due=due, progress=progress, logs=logs
+        )
     ]
 
 
-def _poisoned(at: float, key: str, attempt: int, cause: Failure | None) -> e.Event:
+def _poisoned(
+    at: float, key: str, attempt: int, cause: Failure | None, logs: tuple[LogLine, ...] = ()
+) -> e.Event:
     failure = Failure(
         code="poison",
         message=f"`{key}` was lost {POISON_LOSSES} times in a row while it ran; it is not tried again",
         cause=cause,
     )
-    return e.TaskFailed(at=at, key=key, attempt=attempt, failure=failure)
+    return e.TaskFailed(at=at, key=key, attempt=attempt, failure=failure, logs=logs)
 
 
-def _unknown(at: float, key: str, attempt: int, cause: Failure | None) -> e.Event:
+def _unknown(
+    at: float, key: str, attempt: int, cause: Failure | None, logs: tuple[LogLine, ...] = ()
+) -> e.Event:
     failure = Failure(
         code="outcome-unknown",
         message=f"`{key}` runs at most once and was lost while it ran; whether it took effect is not known",
         cause=cause,
     )
-    return e.TaskFailed(at=at, key=key, attempt=attempt, failure=failure)
+    return e.TaskFailed(at=at, key=key, attempt=attempt, failure=failure, logs=logs)
 
 
 def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
@@ -255,13 +267,18 @@ def _fail_undo(flow: Flow, command: c.FailTask) -> list[e.Event]:
     charged = undoing.attempt - undoing.lost
     if command.final or charged >= entry.attempts:
         return [
-            e.UndoFailed(at=command.at, key=command.key, attempt=command.attempt, failure=command.failure)
+            e.UndoFailed(
+                at=command.at, key=command.key, attempt=command.attempt, failure=command.failure, logs=command.logs
+            )
         ]
     due = command.at + delay(
         charged, first=entry.first, factor=entry.factor, maximum=entry.maximum, jitter=0.0, seed=""
     )
     return [
-        e.UndoRetried(at=command.at, key=command.key, attempt=command.attempt, failure=command.failure, due=due)
+        e.UndoRetried(
+            at=command.at, key=command.key, attempt=command.attempt, failure=command.failure, due=due,
+            logs=command.logs,
+        )  # fmt: skip
     ]
 
 

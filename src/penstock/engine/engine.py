@@ -978,11 +978,11 @@ class Engine:
         command: c.Command
         progress = self._progress.pop((run_id, key), None) if self._progress else None
         if type(outcome) is Done:
-            command = c.CompleteTask(at=now, key=key, attempt=attempt, output=outcome.output)
+            command = c.CompleteTask(at=now, key=key, attempt=attempt, output=outcome.output, logs=outcome.logs)
         elif isinstance(outcome, Broken):
             command = c.FailTask(
                 at=now, key=key, attempt=attempt, failure=outcome.failure, retry=outcome.retry, final=outcome.final,
-                died=outcome.died, progress=None if progress is None else progress[1],
+                died=outcome.died, progress=None if progress is None else progress[1], logs=outcome.logs,
             )  # fmt: skip
         else:
             assert isinstance(outcome, Cut)

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from penstock.model.definition import Retry
 from penstock.model.failure import Failure
+from penstock.model.job import LogLine
 from penstock.model.run import Undo
 
 NULL = Raw(b"null")
@@ -52,6 +53,7 @@ class CompleteTask(_Command, frozen=True):
     attempt: int
     output: bytes
     began: float | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class FailTask(_Command, frozen=True):
@@ -64,6 +66,7 @@ class FailTask(_Command, frozen=True):
     once: bool = False
     """The activity itself is declared so."""
     progress: bytes | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class LoseTask(_Command, frozen=True):

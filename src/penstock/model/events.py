@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.model.failure import Failure
+from penstock.model.job import LogLine
 from penstock.model.run import Undo
 
 RULES = 1
@@ -81,6 +82,7 @@ class TaskCompleted(_Event, frozen=True, tag="task_completed"):
     attempt: int
     output: Raw = NULL
     began: float | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class TaskRetried(_Event, frozen=True, tag="task_retried"):
@@ -91,12 +93,14 @@ class TaskRetried(_Event, frozen=True, tag="task_retried"):
     failure: Failure
     due: float
     progress: Raw = NULL
+    logs: tuple[LogLine, ...] = ()
 
 
 class TaskFailed(_Event, frozen=True, tag="task_failed"):
     key: str
     attempt: int
     failure: Failure
+    logs: tuple[LogLine, ...] = ()
 
 
 class TaskLost(_Event, frozen=True, tag="task_lost"):
@@ -107,6 +111,7 @@ class TaskLost(_Event, frozen=True, tag="task_lost"):
     counted: bool = False
     """It counts towards `poison`: it was begun under suspicion, or its own child process died."""
     progress: Raw = NULL
+    logs: tuple[LogLine, ...] = ()
 
 
 class TimerFired(_Event, frozen=True, tag="timer_fired"):
@@ -225,6 +230,7 @@ class GraceEnded(_Event, frozen=True, tag="grace_ended"):
 class UndoCompleted(_Event, frozen=True, tag="undo_completed"):
     key: str
     attempt: int
+    logs: tuple[LogLine, ...] = ()
 
 
 class UndoRetried(_Event, frozen=True, tag="undo_retried"):
@@ -232,6 +238,7 @@ class UndoRetried(_Event, frozen=True, tag="undo_retried"):
     attempt: int
     failure: Failure
     due: float
+    logs: tuple[LogLine, ...] = ()
 
 
 class UndoLost(_Event, frozen=True, tag="undo_lost"):
@@ -243,6 +250,7 @@ class UndoFailed(_Event, frozen=True, tag="undo_failed"):
     key: str
     attempt: int
     failure: Failure
+    logs: tuple[LogLine, ...] = ()
 
 
 class RunCompleted(_Event, frozen=True, tag="run_completed"):

@@ -38,13 +38,23 @@ class Job(Struct):
     started_at: float = 0.0
 
 
-class Done(Struct):
+class LogLine(Struct, frozen=True):
+    """What an activity said while it ran; kept with its attempt (SPEC 4.10)."""
+
+    at: float
+    level: str
+    """`INFO`, `WARNING`, …; `DROPPED` in the line that stands for those that were too many."""
+    message: str
+
+
+class Done(Struct, repr_omit_defaults=True):
     """The attempt succeeded; `output` is its result as JSON, serialized once."""
 
     output: bytes
+    logs: tuple[LogLine, ...] = ()
 
 
-class Broken(Struct):
+class Broken(Struct, repr_omit_defaults=True):
     """The attempt failed."""
 
     failure: Failure
@@ -54,6 +64,7 @@ class Broken(Struct):
     """The activity said that another attempt is of no use."""
     died: bool = False
     """Its own child process died; three in a row are `poison` (SPEC 4.3)."""
+    logs: tuple[LogLine, ...] = ()
 
 
 class Cut(Struct):
