@@ -12,7 +12,10 @@ import pytest
 import penstock
 from penstock import RunFailed, activity
 from penstock.adapters.sqlite.store import SqliteStore
-from penstock.engine.engine import Settings
+from penstock.engine import recovery
+from penstock.engine.engine import Item, Settings
+from penstock.engine.recovery import Ownership
+from penstock.engine.runs import LocalRuns
 from penstock.errors import StoreError
 from penstock.ports.store import Append, Appended
 
@@ -91,3 +94,78 @@ async def test_after_a_crash_an_attempt_begins_only_once_the_loss_of_the_last_is
         await asyncio.wait_for(some.wait(), 5)
         assert "task_lost" in [item.event.type for item in await (await engine.get("a")).history()]
         assert begun == ["a"]
+
+
+@activity(once=True)
+async def waits_once(name: str) -> None:
+    begun.append(name)
+    if len(begun) == 3:
+        some.set()
+    await asyncio.Event().wait()
+
+
+ONCE = {"id": "once", "tasks": {"a": {"do": "waits_once", "inputs": {"name": {"from": "input"}}}}}
+
+
+async def test_a_hint_during_recovery_begins_nothing_that_a_dead_process_had_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(drain_seconds=0)
+    path = tmp_path / "penstock.db"
+    async with penstock.open(
+        f"sqlite:///{path}", activities=[waits_once], settings=settings
+    ) as engine:
+        await engine.register(ONCE)
+        for name in "abc":
+            await engine.start("once", name, id=name)
+        await asyncio.wait_for(some.wait(), 5)
+        copy = as_a_kill_leaves_it(path)
+    begun.clear()
+
+    monkeypatch.setattr(recovery, "CHUNK", 1)
+    take = Ownership._take
+
+    def take_and_hear(self: Any, run_id: str, entry: Any, *, clean: bool) -> None:
+        take(self, run_id, entry, clean=clean)
+        if run_id == "a":
+            self._heard("c")
+
+    monkeypatch.setattr(Ownership, "_take", take_and_hear)
+    async with penstock.open(
+        f"sqlite:///{copy}", activities=[waits_once], settings=settings
+    ) as engine:
+        for name in "abc":
+            with pytest.raises(RunFailed, match="at most once"):
+                await asyncio.wait_for((await engine.get(name)).result(), 5)
+    assert begun == []
+
+
+async def test_a_run_started_during_recovery_is_not_taken_for_one_of_the_dead_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(drain_seconds=0)
+    path = tmp_path / "penstock.db"
+    async with penstock.open(f"sqlite:///{path}", activities=[waits], settings=settings) as engine:
+        await engine.register(WAITS)
+        for name in "abc":
+            await engine.start("waits", name, id=name)
+        copy = as_a_kill_leaves_it(path)
+    begun.clear()
+
+    monkeypatch.setattr(recovery, "CHUNK", 1)
+    take, starts = Ownership._take, list[asyncio.Future[str]]()
+
+    def take_and_start(self: Any, run_id: str, entry: Any, *, clean: bool) -> None:
+        take(self, run_id, entry, clean=clean)
+        if run_id == "a":
+            runs = LocalRuns(self._engine, self)
+            starts.append(asyncio.ensure_future(runs.start("waits", "d", id="d")))
+            self._engine.post("a", Item(lambda flow: None))
+
+    monkeypatch.setattr(Ownership, "_take", take_and_start)
+    async with penstock.open(f"sqlite:///{copy}", activities=[waits], settings=settings) as engine:
+        await starts[0]
+        await (await engine.get("d")).why()  # all that was in its inbox before is done
+        types = [item.event.type for item in await (await engine.get("d")).history()]
+        assert types == ["run_started"]
+        assert begun.count("d") == 1

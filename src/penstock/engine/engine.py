@@ -143,6 +143,9 @@ class Engine:
         self._long: deque[tuple[float, Ticket]] = deque()
         self._pulsing = False
         self._progress: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._taken: set[str] | None = None
+        """While runs are taken over from a dead process: those that are."""
+        self._later: set[str] = set()
         self._bringing: set[Ticket] = set()
         """Those that wait for values they are to be called with."""
         self._careful: deque[Ticket] = deque()
@@ -400,6 +403,7 @@ class Engine:
     def own(self, owner: Owner, position: int) -> None:
         """This process is the owner from now on; what it remembers may be old."""
         self.owner, self.position = owner, position
+        self._taken, self._later = set(), set()
         self._open_runs = 0
         self._cache.clear()
         self.newest.clear()
@@ -427,6 +431,8 @@ class Engine:
     def _stored(self, entry: Entry, append: Append, result: Appended) -> None:
         if append.expected == 0:
             self._open_runs += 1
+            if self._taken is not None:
+                self._taken.add(entry.row.id)  # begun here, so that nothing of it was begun elsewhere
         if not entry.row.open:
             self._open_runs -= 1
         entry.row.key, entry.hash = result.key, result.hash
@@ -556,8 +562,27 @@ class Engine:
 
     def adopt(self, entry: Entry) -> None:
         """Take a loaded run into memory (recovery)."""
-        self._cache[entry.row.id] = entry
+        if self._taken is not None:
+            self._taken.add(entry.row.id)
+        here = self._cache.get(entry.row.id)
+        if here is None or here.row.revision < entry.row.revision:
+            self._cache[entry.row.id] = entry
         self._open_runs += 1
+
+    def known(self, run_id: str, effect: f.Execute | f.Abandon) -> bool:
+        """This very process is at that attempt."""
+        return (run_id, effect.key, effect.attempt, isinstance(effect, f.Execute) and effect.undo) in self._known
+
+    @property
+    def recovering(self) -> bool:
+        """Not all runs of the owner before are taken over."""
+        return self._taken is not None
+
+    def recovered(self) -> None:
+        """All open runs are taken; what was put off meanwhile is looked at now."""
+        later, self._taken, self._later = self._later, None, set()
+        for run_id in later:
+            self.post(run_id, Item(self.reconcile))
 
     def _evict(self) -> None:
         """Runs that only wait leave the memory, the oldest first."""
@@ -601,12 +626,16 @@ class Engine:
         entry = self._cache.get(run.id)
         if entry is None or self.owner is None:
             return
+        if self._taken is not None and run.id not in self._taken:
+            self._later.add(run.id)  # what a dead process had begun is not recorded as lost yet
+            return
         if points.reach is not None:
             points.reach("recovery.owed")
         wanted = owed(run)
         attempts = {(run.id, e.key, e.attempt, e.undo) for e in wanted if isinstance(e, f.Execute)}
-        for ticket in [t for t in self._jobs if t[0] == run.id and t not in attempts]:
-            self.activities.cancel(ticket[0], ticket[1], ticket[2])
+        if run.id in self._busy:
+            for ticket in [t for t in self._jobs if t[0] == run.id and t not in attempts]:
+                self.activities.cancel(ticket[0], ticket[1], ticket[2])
         self._perform(run.id, entry, wanted)
         self._arm(run.id, entry)
         if run.closed:
@@ -615,6 +644,8 @@ class Engine:
     def refresh(self, run_id: str) -> None:
         """A hint: the run may have changed in the store."""
         self._cache.pop(run_id, None)
+        for queue in self._watchers.get(run_id, ()):
+            queue.put_nowait(None)  # look for yourselves
         self.post(run_id, Item(self.reconcile))
 
     async def look(self, after: int, before: int) -> None:
@@ -639,6 +670,9 @@ class Engine:
 
     def _perform(self, run_id: str, entry: Entry, effects: list[f.Effect]) -> None:
         run = entry.flow.run
+        if self._taken is not None and run_id not in self._taken:
+            self._later.add(run_id)  # recovery comes to it, and begins all that it is owed
+            return
         for effect in effects:
             if type(effect) is f.Execute:
                 ticket = (run_id, effect.key, effect.attempt, effect.undo)

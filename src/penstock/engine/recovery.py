@@ -34,6 +34,7 @@ class Ownership:
         self.recovered: asyncio.Event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._claiming: asyncio.Future[bool] | None = None
+        self._clean = False
         self.counts = {"runs": 0, "lost": 0}
 
     async def open(self, *, keep: bool = True) -> bool:
@@ -89,6 +90,7 @@ class Ownership:
         if points.reach is not None:
             points.reach("recovery.claimed")
         engine.own(owner, await engine.store.head())
+        self._clean = clean
         await self._recover(clean=clean)
         return True
 
@@ -113,6 +115,7 @@ class Ownership:
                 await asyncio.sleep(0)
         if points.reach is not None:
             points.reach("recovery.done")
+        engine.recovered()
         self.recovered.set()
         if self.counts["runs"]:
             log.info("engine.recovered", extra=dict(self.counts))
@@ -123,7 +126,7 @@ class Ownership:
         now = engine.clock.now()
         if not clean:
             for effect in owed(entry.flow.run):
-                if isinstance(effect, Execute | Abandon):
+                if isinstance(effect, Execute | Abandon) and not engine.known(run_id, effect):
                     self.counts["lost"] += 1
                     once = engine.once(entry, effect.key)
                     engine.post(
@@ -146,6 +149,8 @@ class Ownership:
                     await asyncio.shield(self._claiming)
                     continue
                 await engine.clock.sleep(RENEW_SECONDS)
+                if engine.recovering:
+                    await self._recover(clean=self._clean)  # the store failed in the middle of it
                 if engine.owner is not None:
                     engine.owner = await engine.store.renew(engine.owner)
                     engine.newest.clear()  # another process may have registered a newer version
