@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(STAMP) ## the product on SQLite, with a demo to look at
-	@$(BIN)/penstock run examples/demo.yaml --app examples/shop.py --id demo --store sqlite:///demo.db
+	@$(BIN)/penstock run examples/demo.yaml --app examples/shop.py --id demo --store sqlite:///demo.db --again
 
 test: $(STAMP) ## everything
 	@$(BIN)/python -m pytest -q

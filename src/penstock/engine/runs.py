@@ -21,7 +21,8 @@ from penstock.engine.registration import register
 from penstock.engine.show import shown
 from penstock.errors import Busy, EvaluationError, NotFound, Rejected, RunFailed
 from penstock.model import commands as c
-from penstock.model.codec import decode_event
+from penstock.model.codec import decode_definition, decode_event
+from penstock.model.definition import Definition
 from penstock.model.events import RunStarted
 from penstock.model.payload import encode_payload
 from penstock.model.run import COMPLETED, Run
@@ -31,6 +32,7 @@ from penstock.ports.store import Owner, Query, Row
 ID_CHARACTERS_MAX = 512
 LOOK_SECONDS = 0.1
 LOOK_SECONDS_MAX = 1.0
+NET_SECONDS = 5.0
 """How often a process that does not own the database looks for the end of a run that it waits for."""
 
 
@@ -110,6 +112,13 @@ class LocalRuns:
             )
 
     # --- reading ---------------------------------------------------------------------------------------------
+
+    async def definition(self, id: str, version: str | None = None) -> Definition:
+        """One version, or the newest."""
+        row = await self.engine.store.definition(id, version)
+        if row is None:
+            raise NotFound(f"no definition `{id}`" + (f" version {version}" if version else ""))
+        return decode_definition(row.document)
 
     async def find(self, id: str) -> Row:
         row = await self.engine.store.find(id)
@@ -201,8 +210,8 @@ class LocalRuns:
                     continue
                 noticed: Noticed | None
                 try:
-                    # Looks too if it is the owner: what other processes write is not pushed to watchers.
-                    pause = LOOK_SECONDS if engine.owner is None else LOOK_SECONDS_MAX
+                    # The owner is told what others write; it looks, too, in case a hint was lost.
+                    pause = LOOK_SECONDS if engine.owner is None else NET_SECONDS
                     noticed = await asyncio.wait_for(queue.get(), pause)
                 except TimeoutError:
                     continue

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from penstock.model.definition import Definition
 from penstock.model.events import Event
 from penstock.model.failure import Failure
 from penstock.ports.store import Owner, Query, Row
@@ -116,6 +117,8 @@ class Runs(Protocol):
         deadline: float | None, delay: float | None, metadata: Mapping[str, Any], attributes: Mapping[str, Any],
         created_by: str | None,
     ) -> str: ...  # fmt: skip
+
+    async def definition(self, id: str, version: str | None) -> Definition: ...
 
     async def find(self, id: str) -> Row: ...
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from penstock.errors import Rejected
+from penstock.model.definition import Definition
 from penstock.ports.runs import Change, HistoryItem, Registered, Runs, RunView, WhyView
 from penstock.ports.store import Owner, Query, Row
 
@@ -123,6 +124,10 @@ class Engine:
             attributes=attributes or {}, created_by=created_by,
         )  # fmt: skip
         return Run(self._runs, run_id)
+
+    async def definition(self, id: str, version: str | None = None) -> Definition:
+        """A registered definition, expanded; the newest version if none is named."""
+        return await self._runs.definition(id, version)
 
     async def get(self, id: str) -> Run:
         """A handle to any run; NotFound if there is none."""
