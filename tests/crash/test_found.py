@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import RunFailed, activity
+from penstock import Rejected, RunFailed, activity
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine import recovery
 from penstock.engine.engine import Item, Settings
@@ -169,3 +169,75 @@ async def test_a_run_started_during_recovery_is_not_taken_for_one_of_the_dead_pr
         types = [item.event.type for item in await (await engine.get("d")).history()]
         assert types == ["run_started"]
         assert begun.count("d") == 1
+
+
+@activity
+async def gives(value: int) -> int:
+    return value + 1
+
+
+GIVES = {
+    "id": "gives",
+    "tasks": {"a": {"do": "gives", "inputs": {"value": {"from": "input", "path": "$.n"}}}},
+}
+PARENT = {
+    "id": "parent",
+    "tasks": {"sub": {"type": "subworkflow", "definition": "gives", "inputs": {"n": {"value": 1}}}},
+}
+LISTENER = {"id": "listener", "tasks": {"go": {"type": "signal", "name": "go"}}}
+SENDER = {
+    "id": "sender",
+    "tasks": {
+        "a": {
+            "do": "gives",
+            "inputs": {"value": {"value": 1}},
+            "onComplete": [
+                {"signal": {"run": "listener", "name": "go", "payload": "${tasks.a.output}"}}
+            ],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("definition", "victim"), [("parent", "run/sub"), ("parent", "run"), ("sender", "listener")]
+)
+async def test_a_store_that_fails_for_a_moment_costs_no_child_and_no_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, definition: str, victim: str
+) -> None:
+    """Whichever append of that run fails, once each: its start by its parent, its end told to its parent, a delivery."""
+    append, failed = SqliteStore.append, set[int]()
+    armed = asyncio.Event()
+
+    async def fail_once(self: Any, appends: Sequence[Append]) -> list[Appended | Exception]:
+        for each in appends:
+            if armed.is_set() and each.row.id == victim and each.expected not in failed:
+                failed.add(each.expected)
+                raise StoreError("not now")
+        return await append(self, appends)
+
+    monkeypatch.setattr(SqliteStore, "append", fail_once)
+    url = f"sqlite:///{tmp_path / 'penstock.db'}"
+    async with penstock.open(url, activities=[gives]) as engine:
+        for each in (GIVES, PARENT, LISTENER, SENDER):
+            await engine.register(each)
+        listener = await engine.start("listener", id="listener")
+        run = await engine.start(definition, id="run")
+        armed.set()
+
+        assert await asyncio.wait_for(run.result(), 10) == 2
+        if definition == "sender":
+            assert await asyncio.wait_for(listener.result(), 10) == 2
+        assert failed
+
+
+async def test_a_signal_repeated_after_its_run_has_ended_gets_the_answer_of_the_first() -> None:
+    async with penstock.open("memory:") as engine:
+        await engine.register(LISTENER)
+        run = await engine.start("listener")
+        await run.signal("go", 1, message_id="m")
+        assert await run.result() == 1
+
+        await run.signal("go", 1, message_id="m")
+        with pytest.raises(Rejected, match="has ended"):
+            await run.signal("go", 1, message_id="n")

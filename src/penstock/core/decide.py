@@ -42,6 +42,8 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
     if isinstance(command, c.Wake):
         return _wake(flow, command.at)
     if run.closed:
+        if isinstance(command, c.SendSignal) and command.id and command.id in run.seen:
+            return []  # a repeat gets the answer of the first
         raise Rejected("run-closed", f"run {run.id} has ended {run.status}", run_id=run.id, status=run.status)
     match command:
         case c.CompleteTask():

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from penstock.core.decide import LOST_CAREFUL
@@ -55,6 +56,10 @@ LONG_SECONDS = 1.0
 """An attempt older than this gets its `TaskStarted` in the next commit (SPEC 4.3)."""
 PROGRESS_SECONDS = 1.0
 """Heartbeats of one attempt are stored at most this often."""
+AGAIN_SECONDS = 0.5
+"""What the store could not take is tried again after this."""
+PASSING = (StoreError, Busy, RevisionConflict)
+"""Errors that say nothing of the run: the same may be done a little later."""
 
 Reader = Callable[[Flow], Any]
 
@@ -688,13 +693,14 @@ class Engine:
                     case f.Abandon():
                         self._abandon_attempt(run, effect)
                     case f.StartChild():
-                        self._errand(self._start_child(run_id, effect.key))
+                        self._errand(self._start_child(run_id, effect.key), run_id)
                     case f.CancelChild():
-                        self._errand(self._cancel_child(effect.run))
+                        self._errand(self._cancel_child(effect.run), run_id)
                     case f.Deliver():
                         out = run.outgoing.get(effect.id)
                         if out is not None:
-                            self._errand(self._deliver(run_id, effect.id, out.run, out.name, bytes(out.payload)))
+                            work = self._deliver(run_id, effect.id, out.run, out.name, bytes(out.payload))
+                            self._errand(work, run_id)
                     case _:
                         pass
 
@@ -762,7 +768,7 @@ class Engine:
             queue.put_nowait(None)
         run = entry.flow.run
         if run.parent is not None and self.owner is not None:
-            self._errand(self._tell_parent(entry))
+            self._errand(self._tell_parent(entry), run.parent)
         if run_id not in self._busy and run_id not in self._mail:
             self._cache.pop(run_id, None)
 
@@ -798,16 +804,21 @@ class Engine:
         if owner is not None and owner.address and self.hints is not None:
             self.hints.tell(owner.address, run_id)
 
-    def _errand(self, work: Any) -> None:
-        """Work that follows from what is stored; if it is cut off, the state still owes it."""
+    def _errand(self, work: Any, run_id: str | None = None) -> None:
+        """Work that follows from what is stored; if it is cut off, the state (of that run) still owes it."""
         task = asyncio.get_running_loop().create_task(work)
         self._errands.add(task)
-        task.add_done_callback(self._errand_done)
+        task.add_done_callback(partial(self._errand_done, run_id))
 
-    def _errand_done(self, task: asyncio.Task[Any]) -> None:
+    def _errand_done(self, run_id: str | None, task: asyncio.Task[Any]) -> None:
         self._errands.discard(task)
-        if not task.cancelled() and task.exception() is not None and not self._stopping:
-            log.error("errand.failed", exc_info=task.exception())
+        if task.cancelled() or self._stopping:
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("errand.failed", exc_info=error)
+            if run_id is not None and isinstance(error, PASSING):
+                self.timers.add(self.clock.now() + AGAIN_SECONDS, self.post, run_id, Item(self.reconcile))
 
     # --- attempts --------------------------------------------------------------------------------------------
 
@@ -1089,6 +1100,8 @@ class Engine:
                     await self._child_refused(run_id, key, error)
                     return
                 number = ""
+            except PASSING:
+                raise  # still owed
             except PenstockError as error:
                 await self._child_refused(run_id, key, error)
                 return
@@ -1146,9 +1159,9 @@ class Engine:
             await self.command(
                 target, c.SendSignal(at=self.clock.now(), name=name, payload=payload, by=f"run:{run_id}", id=id)
             )
+        except PASSING:
+            raise  # still owed
         except PenstockError as error:
-            if isinstance(error, StoreError):
-                return  # still owed
             refused = f"{error.code}: {error}"
         if points.reach is not None:
             points.reach("deliver.after")
