@@ -6,12 +6,14 @@ of whoever executes the attempt.
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
 from typing import Any
 
 from penstock.errors import Rejected
 from penstock.model.job import Job
 from penstock.model.payload import decode_payload, encode_payload
+from penstock.sdk.logs import Logs, line_of
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 
@@ -19,7 +21,7 @@ _ATOMS = frozenset({str, int, bool, type(None)})
 class Attempt:
     """One try of a task, seen from inside the activity."""
 
-    __slots__ = ("cancelled", "job", "progress")
+    __slots__ = ("cancelled", "job", "logs", "progress", "secrets")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -27,6 +29,9 @@ class Attempt:
         """What the last heartbeat carried: of this attempt, or at its start of the one before."""
         self.cancelled = False
         """Set once the attempt is not wanted any more; a plain function should look at it and return."""
+        self.secrets: dict[str, Any] | None = None
+        self.logs: Logs | None = None
+        """Made with the first line."""
 
     @property
     def run_id(self) -> str:
@@ -52,6 +57,19 @@ class Attempt:
             progress = decode_payload(encode_payload(progress))
         self.progress = progress
         self.beat()
+
+    def log(self, text: str) -> None:
+        """Keep a line with the attempt, whatever the levels of `logging` are."""
+        self.note("INFO", text if type(text) is str else str(text))
+
+    def note(self, level: str, text: str) -> None:
+        logs = self.logs
+        if logs is None:
+            logs = self.logs = Logs()
+        logs.add(line_of(self.now(), level, text, self.secrets))
+
+    def now(self) -> float:
+        return time.time()
 
     def beat(self) -> None:
         """Carry `progress` to the engine."""

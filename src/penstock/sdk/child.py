@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
 import signal
 import socket
@@ -30,14 +31,18 @@ from penstock.model.job import Broken, Done, Job, Outcome
 from penstock.model.payload import encode_payload
 from penstock.sdk.arguments import Parameters
 from penstock.sdk.attempt import CURRENT, Attempt
+from penstock.sdk.logs import LINES_MAX
 from penstock.sdk.outcome import broken, perform
+from penstock.sdk.tap import open_tap
 
 HEADER = struct.Struct("!IB")
 """Length of the body, then what it is."""
-SETUP, CALL, CANCEL, BEGUN, BEAT, DONE, BROKEN = range(7)
+SETUP, CALL, CANCEL, BEGUN, BEAT, DONE, BROKEN, LOGGED = range(8)
 
 EXIT_SECONDS_MAX = 1.0
 """For an idle child to leave in good order once its parent has closed the socket."""
+LOG_SECONDS = 0.05
+"""Between two deliveries of log lines, once there are many."""
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 _importing_main = False
@@ -49,6 +54,8 @@ class Setup(Struct):
     parent: int
     argv: list[str]
     directory: str | None
+    log_level: int
+    """Of the parent's root logger: what is logged here is let through as it is there."""
     main_name: str | None = None
     main_path: str | None = None
 
@@ -65,14 +72,29 @@ class Call(Struct):
 
 
 class _ChildAttempt(Attempt):
-    __slots__ = ("_child",)
+    __slots__ = ("_child", "_noted", "_pid", "_told_at")
 
-    def __init__(self, job: Job, child: Child) -> None:
+    def __init__(self, job: Job, secrets: dict[str, str] | None, child: Child) -> None:
         super().__init__(job)
+        self.secrets = secrets
         self._child = child
+        self._pid = os.getpid()
+        self._noted = 0
+        self._told_at = 0.0
 
     def beat(self) -> None:
         self._child.send(BEAT, encode_payload(self.progress))
+
+    def note(self, level: str, text: str) -> None:
+        """Tell the parent at once, so that a killed child has said it; of a flood it is told now and then."""
+        if os.getpid() != self._pid:
+            return  # forked by the activity: the socket is not its own
+        super().note(level, text)
+        self._noted += 1
+        now = time.monotonic()
+        if self._noted <= LINES_MAX or now - self._told_at >= LOG_SECONDS:
+            self._told_at = now
+            self._child.send_logs(self, wait=False)
 
 
 class Child:
@@ -96,6 +118,8 @@ class Child:
         _end_with(setup.parent)
         signal.signal(signal.SIGINT, _ignore)
         signal.signal(signal.SIGTERM, self._interrupt)
+        logging.getLogger().setLevel(setup.log_level)
+        open_tap()
         threading.Thread(target=self._listen, name="penstock-parent", daemon=True).start()
         while (call := self._inbox.get()) is not None:
             self._execute(call)
@@ -106,6 +130,22 @@ class Child:
         try:
             with self._sending:
                 self._connection.sendall(HEADER.pack(len(body), kind) + body)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def send_logs(self, attempt: Attempt, *, wait: bool) -> None:
+        """What it has logged since the last time; without `wait` later, if the socket is in use."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            # Not waited for: a destructor may log while this very thread is sending.
+            if self._sending.acquire(blocking=wait):
+                try:
+                    lines = [] if attempt.logs is None else attempt.logs.drain()
+                    if lines:
+                        body = msgspec.json.encode(lines)
+                        self._connection.sendall(HEADER.pack(len(body), LOGGED) + body)
+                finally:
+                    self._sending.release()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -122,10 +162,12 @@ class Child:
                 self._running = None
         except BaseException as error:
             outcome = broken(call.job.activity, error, None, call.secrets)
-        self._attempt = None
+        attempt, self._attempt = self._attempt, None
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
+        if attempt is not None:
+            self.send_logs(attempt, wait=True)
         if isinstance(outcome, Done):
             self.send(DONE, outcome.output)
         else:
@@ -137,7 +179,7 @@ class Child:
         if parameters is None:
             parameters = self._functions[call.module, call.qualname] = self._load(call)
             self.send(BEGUN)
-        self._attempt = attempt = _ChildAttempt(call.job, self)
+        self._attempt = attempt = _ChildAttempt(call.job, call.secrets, self)
         CURRENT.set(attempt)
         return perform(call.job.activity, parameters, call.job.arguments, call.secrets, None)
 

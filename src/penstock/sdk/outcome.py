@@ -13,6 +13,7 @@ from penstock.model.failure import MESSAGE_CHARACTERS_MAX, Failure, failure_of
 from penstock.model.job import Broken, Done, Outcome
 from penstock.model.payload import encode_payload
 from penstock.sdk.arguments import BadArguments, Parameters
+from penstock.sdk.conceal import concealed
 
 FRAMES_MAX = 12
 DETAILS_BYTES_MAX = 64 * 1024
@@ -76,7 +77,7 @@ def broken(
         message = f"activity `{name}` called sys.exit({error.code!r})"
         failure = msgspec.structs.replace(failure, code="error", message=message)
     if secrets:
-        failure = _redacted(failure, [str(each) for each in secrets.values() if each])
+        failure = _redacted(failure, secrets)
     return Broken(failure, retry, final=isinstance(error, Fail))
 
 
@@ -127,13 +128,9 @@ def _text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _redacted(failure: Failure, secrets: list[str]) -> Failure:
-    """Secrets are resolved where the activity runs, and stay there."""
-
+def _redacted(failure: Failure, secrets: dict[str, Any]) -> Failure:
     def hide(text: str) -> str:
-        for each in secrets:
-            text = text.replace(each, "***")
-        return text
+        return concealed(text, secrets)
 
     details = failure.details
     if details is not None:

@@ -33,10 +33,12 @@ from penstock.sdk.child import (
     DONE,
     EXIT_SECONDS_MAX,
     HEADER,
+    LOGGED,
     SETUP,
     Call,
     Setup,
 )
+from penstock.sdk.logs import Numbered
 from penstock.sdk.workflow import Entry
 
 log = logging.getLogger(__name__)
@@ -72,11 +74,13 @@ class Processes(Generic[W]):
         *,
         begun: Callable[[W], None],
         beat: Callable[[W, Any], None],
+        logged: Callable[[W, list[Numbered]], None],
         settle: Callable[[W, Outcome], None],
         wanted: Callable[[W], bool],
     ) -> None:
         self._limit = limit
-        self.begun, self.beat, self.settle, self._wanted = begun, beat, settle, wanted
+        self.begun, self.beat, self.logged, self.settle = begun, beat, logged, settle
+        self._wanted = wanted
         self._slots: set[Slot[W]] = set()
         self._idle: list[Slot[W]] = []
         self._closing = False
@@ -272,6 +276,8 @@ class Slot(asyncio.Protocol, Generic[W]):
         if kind == BEGUN:
             self._loaded.add(work.entry.name)
             self._enter()
+        elif kind == LOGGED:
+            self._owner.logged(work, msgspec.json.decode(body, type=list[Numbered]))
         elif kind == DONE:
             self._end(Done(body))
         elif kind == BROKEN:
@@ -411,6 +417,7 @@ def _setup() -> Setup:
     return Setup(
         parent=os.getpid(),
         argv=list(sys.argv),
+        log_level=logging.getLogger().level,
         directory=directory,
         main_name=name,
         main_path=None if path is None else os.path.abspath(path),

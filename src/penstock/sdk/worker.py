@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import Any, cast
 
 from penstock.errors import Rejected
@@ -25,8 +26,10 @@ from penstock.sdk.activities.http import Http
 from penstock.sdk.attempt import CURRENT, Attempt, current
 from penstock.sdk.child import refuse_in_child
 from penstock.sdk.deadlines import Deadlines
+from penstock.sdk.logs import Logs, Numbered
 from penstock.sdk.outcome import broken, perform, returned
 from penstock.sdk.processes import Processes
+from penstock.sdk.tap import close_tap, open_tap
 from penstock.sdk.threads import Threads
 from penstock.sdk.watchdog import Watchdog
 from penstock.sdk.workflow import Entry, Registry, entry_of
@@ -57,7 +60,6 @@ class Execution(Attempt):
         "index",
         "limit",
         "report",
-        "secrets",
         "settled",
         "task",
         "worker",
@@ -68,6 +70,8 @@ class Execution(Attempt):
         self.job = job
         self.progress = job.progress
         self.cancelled = False
+        self.secrets = None
+        self.logs = None
         self.worker = worker
         self.entry = entry
         self.report = report
@@ -75,7 +79,6 @@ class Execution(Attempt):
         self.began = False
         """Whether its code was entered, or handed to a thread."""
         self.settled = False
-        self.secrets: dict[str, Any] | None = None
         self.task: asyncio.Task[None] | None = None
         self.limit: float | None = None
         self.handle: Handle | None = None
@@ -85,6 +88,13 @@ class Execution(Attempt):
 
     def beat(self) -> None:
         self.worker.heard(self)
+
+    def note(self, level: str, text: str) -> None:
+        if not self.settled:
+            super().note(level, text)
+
+    def now(self) -> float:
+        return self.worker.now()
 
 
 class LocalActivities:
@@ -115,6 +125,7 @@ class LocalActivities:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ident = 0
         self._closing = False
+        self._tapped = False
         self._empty: asyncio.Event | None = None
         self._deadlines: Deadlines[Execution] = Deadlines(clock, self._expired)
         self._threads: Threads[Execution] = Threads(
@@ -128,10 +139,14 @@ class LocalActivities:
             processes or os.cpu_count() or 1,
             begun=self._entered,
             beat=self._heard_of_child,
+            logged=self._logged_by_child,
             settle=self._ended,
             wanted=_wanted,
         )
         self._watchdog = Watchdog(self._entries.values()) if watch else None
+
+    def now(self) -> float:
+        return self._clock.now()
 
     # What the engine asks.
 
@@ -228,6 +243,9 @@ class LocalActivities:
         await self._http.close()
         if self._watchdog is not None:
             self._watchdog.close()
+        if self._tapped:
+            self._tapped = False
+            close_tap()
 
     # Code that runs.
 
@@ -291,13 +309,21 @@ class LocalActivities:
         execution.beat_at = self._clock.now()
         self._tell(execution)
 
+    def _logged_by_child(self, execution: Execution, lines: list[Numbered]) -> None:
+        logs = execution.logs
+        if logs is None:
+            logs = execution.logs = Logs()
+        for each in lines:
+            logs.put(each)
+
     def _tell(self, execution: Execution) -> None:
         execution.beating = False
         if execution.settled:
             return
         for listener in self._listeners:
             try:
-                listener(execution.job, execution.progress)
+                # Not in the attempt's own context: what the listener sets going is no part of it.
+                Context().run(listener, execution.job, execution.progress)
             except Exception:
                 log.exception("heartbeat.listener-failed activity=%s", execution.entry.name)
 
@@ -323,6 +349,8 @@ class LocalActivities:
         if execution.settled:
             return
         execution.settled = True
+        if execution.logs is not None and isinstance(outcome, Done | Broken):
+            outcome.logs = execution.logs.lines()
         del self._open[execution.index]
         if execution.limit is not None or execution.handle is not None:
             self._disarm(execution)
@@ -444,6 +472,9 @@ class LocalActivities:
     def _bind(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.get_running_loop()
         self._ident = threading.get_ident()
+        if not self._tapped:
+            self._tapped = True
+            open_tap()
         return self._loop
 
 

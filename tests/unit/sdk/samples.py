@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import logging
 import os
 import signal
 import subprocess
@@ -157,3 +158,34 @@ def signalled(number: int) -> str:
 @activity(cpu=True)
 def leak(password: str) -> None:
     raise ValueError(f"wrong password {password}")
+
+
+@activity(cpu=True)
+def speaks(what: str, secret: str = "") -> str:
+    from unit.sdk.test_logs import say
+
+    return say(what, secret)
+
+
+@activity(cpu=True)
+def last_words(how: str) -> None:
+    logging.getLogger("shop").info("about to %s", how)
+    misbehave(how)
+
+
+@activity(cpu=True, timeout=5)
+def endless(note: str) -> None:
+    logging.getLogger("shop").info("for ever")
+    Path(note).touch()
+    while True:
+        pass
+
+
+@activity(cpu=True)
+def forks() -> None:
+    child = os.fork()
+    if child == 0:
+        logging.getLogger("shop").info("child")
+        os._exit(0)
+    os.waitpid(child, 0)
+    logging.getLogger("shop").info("parent")
