@@ -13,6 +13,7 @@ import penstock
 from penstock import Rejected, RunFailed, activity
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine import recovery
+from penstock.engine.engine import Engine as Core
 from penstock.engine.engine import Item, Settings
 from penstock.engine.recovery import Ownership
 from penstock.engine.runs import LocalRuns
@@ -241,3 +242,50 @@ async def test_a_signal_repeated_after_its_run_has_ended_gets_the_answer_of_the_
         await run.signal("go", 1, message_id="m")
         with pytest.raises(Rejected, match="has ended"):
             await run.signal("go", 1, message_id="n")
+
+
+async def test_an_end_whose_results_could_not_be_stored_is_not_taken_for_a_clean_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(drain_seconds=0)
+    url = f"sqlite:///{tmp_path / 'penstock.db'}"
+
+    async def fail(self: Any, appends: Sequence[Append]) -> list[Appended | Exception]:
+        raise StoreError("never again")
+
+    with monkeypatch.context() as patch:
+        async with penstock.open(url, activities=[waits_once], settings=settings) as engine:
+            await engine.register(ONCE)
+            begun.extend("xy")  # so that the next sets the event
+            await engine.start("once", "a", id="a")
+            await asyncio.wait_for(some.wait(), 5)
+            patch.setattr(SqliteStore, "append", fail)
+
+    async with penstock.open(url, activities=[waits_once], settings=settings) as engine:
+        with pytest.raises(RunFailed, match="at most once"):
+            await asyncio.wait_for((await engine.get("a")).result(), 5)
+    assert begun == ["x", "y", "a"]
+
+
+async def test_a_run_that_leaves_the_memory_while_others_are_loaded_is_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with penstock.open(f"sqlite:///{tmp_path / 'penstock.db'}") as engine:
+        await engine.register(LISTENER)
+        run = await engine.start("listener")
+        load = Core._load
+        left = [1]
+
+        async def load_and_forget(self: Any, run_ids: Sequence[str]) -> None:
+            await load(self, run_ids)
+            if left:
+                left.pop()
+                self.refresh(run.id)  # a hint comes at that moment
+
+        monkeypatch.setattr(Core, "_load", load_and_forget)
+        local = engine._runs
+        assert isinstance(local, LocalRuns)
+        local.engine.refresh(run.id)
+        await run.signal("go", 1)
+        assert await asyncio.wait_for(run.result(), 5) == 1
+        assert not left

@@ -73,8 +73,8 @@ class MemoryStore:
     async def open(self) -> None: ...
 
     async def close(self) -> None:
-        if self._kept.held_by is self and self._kept.owner is not None:
-            await self.release(self._kept.owner)
+        if self._kept.held_by is self:
+            self._kept.held_by = None
 
     def describe(self) -> dict[str, object]:
         return {"store": "memory", "name": self.name}

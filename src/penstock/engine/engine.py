@@ -148,6 +148,8 @@ class Engine:
         self._long: deque[tuple[float, Ticket]] = deque()
         self._pulsing = False
         self._progress: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._again: list[tuple[str, Item]] = []
+        """What the store could not take, until it is tried again."""
         self._taken: set[str] | None = None
         """While runs are taken over from a dead process: those that are."""
         self._later: set[str] = set()
@@ -189,6 +191,7 @@ class Engine:
         if points.reach is not None:
             points.reach("stop.draining")
         await self.activities.close(drain_seconds=self.settings.drain_seconds)
+        self._post_again()
         while (self._ready or self._mail) and self.broken is None:
             await asyncio.sleep(0)
         if points.reach is not None:
@@ -338,6 +341,9 @@ class Engine:
             if entry is None:
                 first = items[0]
                 if not isinstance(first.command, c.StartRun) or first.plan is None or first.tries:
+                    await self._load([run_id])  # it was told to go while others of the batch were loaded
+                    if run_id in self._cache:
+                        continue
                     self._fail(items, NotFound(f"no run {run_id}", hint="`penstock list` shows the runs"))
                     return None
                 entry = self._fresh(run_id, first.command, first.plan)
@@ -516,7 +522,7 @@ class Engine:
     ) -> None:
         """Nothing was written. Callers are told; what nobody waits for is kept and tried again."""
         log.error("store.failed", extra={"error": str(error)})
-        again: list[tuple[str, Item]] = []
+        again = self._again
         for run_id, _, items, _, _ in taken:
             self._cache.pop(run_id, None)
             for item in items:
@@ -526,11 +532,17 @@ class Engine:
                 else:
                     again.append((run_id, item))
             again.append((run_id, Item(self.reconcile)))
-        self.timers.add(self.clock.now() + 0.5, self._post_again, again)
+        self.timers.add(self.clock.now() + AGAIN_SECONDS, self._post_again)
 
-    def _post_again(self, again: list[tuple[str, Item]]) -> None:
+    def _post_again(self) -> None:
+        again, self._again = self._again, []
         for run_id, item in again:
             self.post(run_id, item)
+
+    @property
+    def untold(self) -> bool:
+        """Something happened here that could not be stored: whoever comes next must not take our end for a clean one."""
+        return self.broken is not None or any(not callable(item.command) for _, item in self._again)
 
     @staticmethod
     def _fail(items: list[Item], error: Exception) -> None:

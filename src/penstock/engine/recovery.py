@@ -67,7 +67,8 @@ class Ownership:
         if engine.owner is not None:
             owner, engine.owner = engine.owner, None
             try:
-                await engine.store.release(owner)
+                if not engine.untold and not engine.recovering:
+                    await engine.store.release(owner)
             except StoreError:
                 log.warning("owner.release_failed")
             if points.reach is not None:

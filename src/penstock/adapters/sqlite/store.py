@@ -157,9 +157,11 @@ class SqliteStore:
         self._process = os.getpid()
 
     async def close(self) -> None:
+        """Without a `release` before, whoever owns the database next takes it for a process that died."""
         try:
             if self._owned is not None:
-                await self.release(self._owned)
+                self._owned = None
+                self._lock.drop()
         finally:
             async with self._writing:
                 self._disconnect()
