@@ -40,7 +40,12 @@ class Answer:
     facts: dict[str, Any] = field(default_factory=dict)
     variant: str | None = None
 
-    def row(self, question: str, figure: float, unit: str, **more: Any) -> None:
+    def row(
+        self, question: str, figure: float, unit: str, *, reduced: bool = False, **more: Any
+    ) -> None:
+        """One figure; `reduced` if less was measured than the question asks, as the quick bench does."""
+        if reduced:
+            more["reduced"] = True
         self.rows.append({"question": question, "figure": figure, "unit": unit, **more})
 
     def emit(self) -> None:
@@ -48,7 +53,10 @@ class Answer:
         print(json.dumps(line), flush=True)
 
 
-def options(document: str | None, variants: Sequence[str] = ("only",)) -> Options:
+def options(
+    document: str | None, variants: Sequence[str] = ("only",), *, quick: Sequence[str] = ()
+) -> Options:
+    """The command line of a measuring script; `quick` names the variants that the quick bench tries."""
     parser = argparse.ArgumentParser(description=(document or "").split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--variant", help="measure this one only: " + ", ".join(variants))
@@ -58,7 +66,9 @@ def options(document: str | None, variants: Sequence[str] = ("only",)) -> Option
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     if given.variant is not None and given.variant not in variants:
         parser.error(f"unknown variant {given.variant}")
-    chosen = [given.variant] if given.variant else list(variants)
+    chosen = list(quick) if quick and given.quick else list(variants)
+    if given.variant:
+        chosen = [given.variant]
     return Options(given.folder, chosen, given.quick)
 
 

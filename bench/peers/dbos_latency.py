@@ -20,7 +20,7 @@ async def awaited(number: int) -> None:
 
 
 def main() -> None:
-    given = options(__doc__, ["def", "async"])
+    given = options(__doc__, ["def", "async"], quick=["def"])
     launch(given.folder)
     works = {"def": direct, "async": awaited}
     seconds = given.seconds(SECONDS)

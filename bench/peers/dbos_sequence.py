@@ -38,7 +38,7 @@ async def in_the_loop(clients: list[int], seconds: float) -> list[float]:
 
 
 def main() -> None:
-    given = options(__doc__, ["def-1", "def-8", "def-16", "async-4"])
+    given = options(__doc__, ["def-1", "def-8", "def-16", "async-4"], quick=["def-8"])
     seconds = given.seconds(SECONDS)
     launch(given.folder)
     found: dict[str, float] = {}

@@ -1,0 +1,40 @@
+"""Penstock: one run that maps over 1,000 items at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import penstock
+import penstock_app
+from measure import Answer, Options, options
+from penstock_app import ACTIVITIES, new_id, url
+from workload import FANOUT, check_all, order
+
+WARM = 3
+
+
+async def measure(given: Options) -> float:
+    items = [order(number) for number in range(FANOUT)]
+    async with penstock.open(url(given.folder / "penstock.db"), activities=ACTIVITIES) as engine:
+        await engine.register(penstock_app.FANOUT)
+        for _ in range(WARM):
+            run = await engine.start("fanout", items, id=new_id())
+            await run.result()
+        begun = time.perf_counter()
+        run = await engine.start("fanout", items, id=new_id())
+        results = await run.result()
+        taken = time.perf_counter() - begun
+    check_all(FANOUT, results)
+    return FANOUT / taken
+
+
+def main() -> None:
+    given = options(__doc__)
+    answer = Answer()
+    answer.row("fanout", asyncio.run(measure(given)), "tasks/s")
+    answer.emit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The figures as a table on the terminal, as JSON, as a line of history and as the page in the docs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from plan import SUBJECTS
+from verdict import Verdict
+
+HERE = Path(__file__).resolve().parent
+LATEST = HERE / "latest.json"
+HISTORY = HERE / "history.jsonl"
+PAGE = HERE.parent / "docs/bench.md"
+BEGIN, END = "<!-- bench: generated from here -->", "<!-- bench: to here -->"
+WIDTH_MIN = 130
+NEW_PAGE = f"""# Benchmarks
+
+Measured by `make bench`, which asks every subject side by side in one go. What is asked and of whom is in
+`bench/plan.py`; what the figures must be is in `bench/verdict.py`.
+
+{BEGIN}
+{END}
+"""
+
+Row = dict[str, Any]
+
+
+def show(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> None:
+    console = Console()
+    console.width = max(console.width, WIDTH_MIN)
+    table = Table(title="figures (medians)", title_justify="left")
+    table.add_column("question")
+    for subject in SUBJECTS:
+        table.add_column(subject, justify="right")
+    table.add_column("unit")
+    table.add_column("penstock is", justify="right")
+    for question, unit, cells in _cells(rows):
+        by_subject = [
+            _number(cells[s]["figure"]) + _spread(cells[s]) if s in cells else "" for s in SUBJECTS
+        ]
+        table.add_row(question, *by_subject, unit, _ratios(cells))
+    console.print(table)
+    if facts:
+        kept = Table(title="penstock, per run", title_justify="left", show_header=False)
+        for name, value in facts.items():
+            kept.add_row(name, _number(value))
+        console.print(kept)
+    judged = Table(title="what it must reach", title_justify="left")
+    for heading in ("what", "needed", "measured", "verdict"):
+        judged.add_column(heading)
+    colours = {True: "green", False: "red", None: "yellow"}
+    for one in verdicts:
+        judged.add_row(one.what, one.needed, one.got, f"[{colours[one.met]}]{one.word}[/]")
+    console.print(judged)
+
+
+def keep(rows: Sequence[Row], facts: dict[str, Any]) -> None:
+    """Write `latest.json` and append to `history.jsonl`; questions not asked now stay as they were."""
+    stamp = {"commit": commit(), "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    asked = {row["question"] for row in rows}
+    before = json.loads(LATEST.read_text()) if LATEST.exists() else []
+    kept = [row for row in before if row["question"] not in asked]
+    LATEST.write_text(json.dumps([*kept, *[{**row, **stamp} for row in rows]], indent=1) + "\n")
+    line = {**stamp, "machine": machine(), "rows": list(rows), "facts": facts}
+    with HISTORY.open("a") as history:
+        history.write(json.dumps(line) + "\n")
+
+
+def write_page(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> None:
+    """Replace what is between the markers of `docs/bench.md`; the words around it stay."""
+    text = PAGE.read_text() if PAGE.exists() else NEW_PAGE
+    if BEGIN not in text or END not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(f"{head}{BEGIN}\n\n{_markdown(rows, facts, verdicts)}\n{END}{tail}")
+
+
+def _markdown(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> str:
+    found = machine()
+    lines = [
+        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {found['cores']} cores, {found['system']}, "
+        f"Python {found['python']}, SQLite {found['sqlite']}.",
+        "",
+        "![Figures by question and subject](bench.svg)",
+        "",
+        f"| question | {' | '.join(SUBJECTS)} | unit |",
+        f"|---|{'---:|' * len(SUBJECTS)}---|",
+    ]
+    for question, unit, cells in _cells(rows):
+        figures = [
+            _number(cells[s]["figure"]) + _spread(cells[s]) if s in cells else "" for s in SUBJECTS
+        ]
+        lines.append(f"| {question} | {' | '.join(figures)} | {unit} |")
+    lines += ["", "| what it must reach | needed | measured | |", "|---|---|---|---|"]
+    lines += [f"| {one.what} | {one.needed} | {one.got} | {one.word} |" for one in verdicts]
+    if facts:
+        lines += ["", "| penstock, per run | |", "|---|---:|"]
+        lines += [f"| {name} | {_number(value)} |" for name, value in facts.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Row]]]:
+    """Rows gathered by question, in the order in which they were asked."""
+    gathered: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        gathered.setdefault(row["question"], {})[row["subject"]] = row
+    return [(name, next(iter(cells.values()))["unit"], cells) for name, cells in gathered.items()]
+
+
+def _ratios(cells: dict[str, Row]) -> str:
+    if "penstock" not in cells:
+        return ""
+    ours = cells["penstock"]["figure"]
+    others = [s for s in SUBJECTS if s in cells and s != "penstock"]
+    return ", ".join(f"{ours / cells[s]['figure']:.3g} × {s}" for s in others)
+
+
+def _spread(row: Row) -> str:
+    smaller = " smaller" if row.get("reduced") else ""
+    if "low" not in row:
+        return smaller
+    return f" ({_number(row['low'])}–{_number(row['high'])}){smaller}"
+
+
+def _number(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def commit() -> str:
+    """The commit that is measured; with a plus if the tree differs from it."""
+    try:
+        head = _git("rev-parse", "--short=10", "HEAD")
+        changed = _git("status", "--porcelain", "--", "src", "bench/*.py")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=HERE.parent, capture_output=True, check=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+    }
