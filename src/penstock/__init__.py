@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.errors import Busy, DefinitionInvalid, Fail, NotFound, PenstockError, Rejected, RunFailed
+from penstock.errors import (
+    Busy,
+    DefinitionInvalid,
+    Fail,
+    NotFound,
+    PenstockError,
+    Rejected,
+    RunFailed,
+)
 from penstock.model.definition import Retry, Timeouts
+from penstock.sdk.attempt import current
 from penstock.sdk.client import Engine, Run
 from penstock.sdk.workflow import activity
 from penstock.wiring import open
@@ -21,5 +30,6 @@ __all__ = [
     "RunFailed",
     "Timeouts",
     "activity",
+    "current",
     "open",
 ]

@@ -18,8 +18,8 @@ import pytest
 from penstock.cli.main import MODULES, main
 
 APP = """
-import pathlib, time
-from penstock import Fail, activity
+import logging, pathlib, time
+from penstock import Fail, activity, current
 
 @activity
 async def double(n: int) -> int:
@@ -34,6 +34,12 @@ def note(text: str) -> str:
     with pathlib.Path("notes.txt").open("a") as file:
         file.write(text + "\\n")
     return text
+
+@activity
+def speak() -> str:
+    logging.getLogger("shop").warning("one\\ntwo")
+    current().log("three")
+    return "said"
 
 @activity
 def linger(seconds: float) -> str:
@@ -152,6 +158,19 @@ def events(tool: Tool, id: str) -> list[str]:
 
 
 # --- run --------------------------------------------------------------------------------------------------------
+
+
+def test_history_and_show_have_what_activities_logged(tool: Tool) -> None:
+    Path("speaking.yaml").write_text("id: speaking\ntasks:\n  talk: {do: speak}\n")
+    assert tool("run", "speaking.yaml", "--app", "acts.py").status == 0
+
+    lines = tool("history", "speaking").out.splitlines()
+    talked = next(i for i, line in enumerate(lines) if "task_completed" in line)
+    assert [line[:6].strip() + line[15:] for line in lines[talked + 1 : talked + 3]] == ["WARNING one two", "INFO    three"]
+    kept = next(each for each in tool("history", "speaking", "--json").json if each["type"] == "task_completed")
+    assert [(line["level"], line["message"]) for line in kept["logs"]] == [("WARNING", "one\ntwo"), ("INFO", "three")]
+    (task,) = (each for each in tool("show", "speaking", "--json").json["tasks"] if each["key"] == "talk")
+    assert task["logs"] == kept["logs"]
 
 
 def test_run_prints_the_result_on_stdout_and_the_events_on_stderr(tool: Tool) -> None:

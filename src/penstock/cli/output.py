@@ -178,8 +178,11 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     styles: Sequence[str | None] | None = None,
+    notes: Sequence[Sequence[str]] | None = None,
 ) -> None:
-    """Columns on stdout, plain enough to be cut by other programs; the last one takes what is left."""
+    """Columns on stdout, plain enough to be cut by other programs; the last one takes what is left.
+
+    `notes` are lines under each row, indented."""
     kept = [[visible(cell) for cell in row] for row in rows]
     widths = [
         max(len(head), *(len(row[i]) for row in kept)) if kept else len(head)
@@ -196,7 +199,7 @@ def table(
         )
     else:
         give("  ".join(h.ljust(w) for h, w in zip(heads, widths, strict=True)).rstrip())
-    for row in kept:
+    for number, row in enumerate(kept):
         cells: list[str] = []
         for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
             padded = cell.ljust(width) if i < len(row) - 1 else cell
@@ -207,6 +210,8 @@ def table(
                 padded = paint(padded, style, out)
             cells.append(padded)
         give("  ".join(cells).rstrip())
+        for note in notes[number] if notes else ():
+            give(paint(f"      {visible(note)}", "detail", out))
 
 
 def brief(value: Any, most: int = 200) -> str:

@@ -24,7 +24,8 @@ from penstock.cli.output import (
 from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
 
 if TYPE_CHECKING:
-    from penstock.ports.runs import RunView, TaskView
+    from penstock.model.job import LogLine
+    from penstock.ports.runs import HistoryItem, RunView, TaskView
     from penstock.ports.store import Row
 
 STATUSES = (
@@ -321,10 +322,17 @@ def history_command(id: str, as_json: bool, url: str) -> int:
                 for item in items
             ],
             styles=("detail", "detail", "detail", "title", None, None),
+            notes=[_logged(item, now) for item in items],
         )  # fmt: skip
         return COMPLETED
 
     return perform(work())
+
+
+def _logged(item: HistoryItem, now: float) -> list[str]:
+    """What the attempt that ended with this event has logged."""
+    logs: tuple[LogLine, ...] = getattr(item.event, "logs", ())
+    return [f"{local(line.at, now)} {line.level:<7} {line.message}" for line in logs]
 
 
 @click.command("audit")

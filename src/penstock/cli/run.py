@@ -77,6 +77,7 @@ async def _run(
     from penstock.cli.inputs import parse_inputs
     from penstock.cli.output import INTERRUPTED, complain_of, paint, say, warn
     from penstock.cli.session import store_flag
+    from penstock.cli.voice import keep_infos
     from penstock.engine.engine import Settings
     from penstock.errors import DefinitionInvalid
     from penstock.sdk.workflow import name_of
@@ -84,6 +85,7 @@ async def _run(
 
     given = parse_inputs(inputs)
     activities = load_app(app) if app else []
+    keep_infos()
     # What is wrong is said before a database is made.
     try:
         read_definition(file, [name_of(each) for each in activities])

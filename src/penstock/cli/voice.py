@@ -35,6 +35,15 @@ class Voice(logging.Handler):
         )
 
 
+def keep_infos() -> None:
+    """Where the application configures no logging, what its activities log at INFO is still kept with the attempt.
+
+    Python prints no more than before: its last resort begins at WARNING."""
+    root = logging.getLogger()
+    if not root.handlers and root.level == logging.WARNING:
+        root.setLevel(logging.INFO)
+
+
 @contextmanager
 def heard() -> Generator[None]:
     """Let the engine speak through us meanwhile, and only if it must."""

@@ -11,6 +11,7 @@ from penstock.core.plan import Plan
 from penstock.core.values import decode
 from penstock.model import events as e
 from penstock.model.failure import Failure
+from penstock.model.job import LogLine
 from penstock.model.run import OPEN_TASK, PENDING, REF_SHIFT, Ref, Run, TaskState
 from penstock.ports.runs import RunView, TaskView
 from penstock.ports.store import Row
@@ -24,12 +25,15 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
     flow = Flow(Run(id=row.id), plan)
     tasks: dict[str, TaskView] = {}
     path: list[str] = []
+    logs: dict[str, tuple[LogLine, ...]] = {}
     for event in events:
         key = getattr(event, "key", None)
         if isinstance(key, str) and isinstance(
             event, e.TaskCompleted | e.TaskFailed | e.TimerFired | e.FormSubmitted | e.ChildClosed
         ):
             path.append(key)
+        if isinstance(event, e.TaskCompleted | e.TaskRetried | e.TaskFailed | e.TaskLost):
+            logs[event.key] = event.logs
         before = list(flow.run.scopes) if not event_closes(event) else []
         if event_closes(event):
             _note(flow, tasks, events)
@@ -37,6 +41,9 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
         if len(before) and any(scope not in flow.run.scopes for scope in before):
             _note_event(event, tasks)
     _note(flow, tasks, events)
+    for key, lines in logs.items():
+        if lines and key in tasks:
+            tasks[key].logs = lines
     run = flow.run
     first = events[0] if events else None
     failure = run.failure

@@ -10,6 +10,7 @@ from msgspec import Struct
 from penstock.model.definition import Definition
 from penstock.model.events import Event
 from penstock.model.failure import Failure
+from penstock.model.job import LogLine
 from penstock.ports.store import Owner, Query, Row
 
 
@@ -29,6 +30,8 @@ class TaskView(Struct, omit_defaults=True):
     ended_at: float | None = None
     due: float | None = None
     worker: str | None = None
+    logs: tuple[LogLine, ...] = ()
+    """Of its latest attempt that has ended; the history has those of all."""
 
 
 class RunView(Struct, omit_defaults=True):
