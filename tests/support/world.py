@@ -166,7 +166,9 @@ class Case:
                 self.needs += 1
                 held = dict(self.flow.values)
                 self.flow = self.replayed()
-                self.flow.values.update({r: v for r, v in held.items() if r >> REF_SHIFT <= len(self.stored)})
+                self.flow.values.update(
+                    {r: v for r, v in held.items() if r >> REF_SHIFT <= len(self.stored)}
+                )
                 self._bring(need, self.flow)
         self.stored += [encode_event(event) for event in outcome.events]
         self.events += outcome.events
@@ -210,7 +212,9 @@ class Case:
             case f.Deliver():
                 self.todo[("deliver", effect.id)] = effect
             case f.Answer():
-                self.answers[effect.id] = ("refused", effect.refused) if effect.refused else decode(effect.output)
+                self.answers[effect.id] = (
+                    ("refused", effect.refused) if effect.refused else decode(effect.output)
+                )
             case f.Abandon():
                 pass
 
@@ -241,7 +245,9 @@ class Case:
             return self.run.undoing[key].attempt
         return self.task(key).attempt
 
-    def complete(self, key: str, output: Any = None, *, attempt: int | None = None) -> list[e.Event]:
+    def complete(
+        self, key: str, output: Any = None, *, attempt: int | None = None
+    ) -> list[e.Event]:
         return self.command(
             c.CompleteTask(
                 at=self.world.now, key=key, attempt=self.attempt(key) if attempt is None else attempt,
@@ -250,7 +256,13 @@ class Case:
         )  # fmt: skip
 
     def fail(
-        self, key: str, code: str = "error", message: str = "", *, attempt: int | None = None, **more: Any
+        self,
+        key: str,
+        code: str = "error",
+        message: str = "",
+        *,
+        attempt: int | None = None,
+        **more: Any,
     ) -> list[e.Event]:
         return self.command(
             c.FailTask(
@@ -268,7 +280,9 @@ class Case:
         return self.command(c.LoseTask(at=self.world.now, key=key, attempt=self.attempt(key)))
 
     def signal(self, name: str, payload: Any = None, **more: Any) -> list[e.Event]:
-        return self.command(c.SendSignal(at=self.world.now, name=name, payload=encode(payload), **more))
+        return self.command(
+            c.SendSignal(at=self.world.now, name=name, payload=encode(payload), **more)
+        )
 
     def submit(self, key: str, output: Any, by: str | None = None) -> list[e.Event]:
         return self.command(c.SubmitForm(at=self.world.now, key=key, output=encode(output), by=by))
@@ -315,12 +329,19 @@ class World:
         self.now = at
         self.checks: list[Callable[[Case, Any], None]] = []
 
-    def start(self, definition: str | None = None, input: Any = None, *, id: str = "run", **more: Any) -> Case:
+    def start(
+        self, definition: str | None = None, input: Any = None, *, id: str = "run", **more: Any
+    ) -> Case:
         plan = self.plans[definition] if definition is not None else next(iter(self.plans.values()))
         case = self.cases[id] = Case(self, id, plan)
         case.command(
             c.StartRun(
-                at=self.now, id=id, definition=plan.definition.id, version="1", input=encode(input), **more
+                at=self.now,
+                id=id,
+                definition=plan.definition.id,
+                version="1",
+                input=encode(input),
+                **more,
             )
         )
         return case
@@ -329,7 +350,9 @@ class World:
         until = self.now + seconds
         while True:
             dues = [(case.due(), case) for case in self.cases.values() if not case.run.closed]
-            dues = sorted((d for d in dues if d[0] is not None and d[0] <= until), key=lambda d: d[0])
+            dues = sorted(
+                (d for d in dues if d[0] is not None and d[0] <= until), key=lambda d: d[0]
+            )
             if not dues:
                 break
             when, case = dues[0]
@@ -376,14 +399,19 @@ class World:
             refused = "run-unknown"
         else:
             try:
-                target.command(c.SendSignal(at=self.now, name=out.name, payload=bytes(out.payload), id=id))
+                target.command(
+                    c.SendSignal(at=self.now, name=out.name, payload=bytes(out.payload), id=id)
+                )
             except PenstockError as error:
                 refused = error.code
         case.command(c.RecordDelivery(at=self.now, id=id, refused=refused))
 
 
 def given(
-    source: str | Mapping[str, Any], input: Any = None, *others: str | Mapping[str, Any], **more: Any
+    source: str | Mapping[str, Any],
+    input: Any = None,
+    *others: str | Mapping[str, Any],
+    **more: Any,
 ) -> Case:
     """A run of that definition, started."""
     return World(source, *others).start(None, input, **more)

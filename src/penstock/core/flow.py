@@ -739,7 +739,8 @@ class Flow:
                 if gently and self.in_flight(state):
                     self.effects.append(Abandon(self.key(path, id), state.attempt))
                 elif gently and (node.body is not None or node.loop is not None or state.child is not None):
-                    continue  # what is inside ends first; children after the attempts
+                    # What is inside ends first; children after the attempts.
+                    self.forget_waiter(node.config.get("more", ""), self.key(path, id))
                 else:
                     self.cancel_task(path, scope, id, state, links=False)
         if gently and run.active:

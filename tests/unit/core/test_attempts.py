@@ -45,7 +45,12 @@ def test_a_task_whose_attempts_are_used_up_fails() -> None:
 
     assert run.status == "FAILED"
     assert run.code == "boom"
-    assert [type(x) for x in run.events[1:]] == [e.TaskRetried, e.TaskRetried, e.TaskFailed, e.RunFailed]
+    assert [type(x) for x in run.events[1:]] == [
+        e.TaskRetried,
+        e.TaskRetried,
+        e.TaskFailed,
+        e.RunFailed,
+    ]
 
 
 def test_jitter_depends_on_run_key_and_attempt_alone() -> None:
@@ -230,7 +235,9 @@ def test_progress_is_kept_for_the_next_attempt() -> None:
 
 
 def test_a_task_timeout_spans_all_attempts_and_tells_the_one_in_flight() -> None:
-    run = given("tasks:\n  a: {do: x, timeout: {task: 60s}, retry: {attempts: 5, first: 50s, jitter: 0}}")
+    run = given(
+        "tasks:\n  a: {do: x, timeout: {task: 60s}, retry: {attempts: 5, first: 50s, jitter: 0}}"
+    )
     run.fail("a")
     run.skip(55)
     assert run.status == "RUNNING"
@@ -279,7 +286,9 @@ def test_an_output_that_does_not_fit_its_schema_fails_the_task() -> None:
 
 
 def test_a_run_with_a_failed_attempt_in_the_same_batch_as_its_timeout_is_decided_in_order() -> None:
-    run = given("tasks:\n  a: {do: x, timeout: {task: 60s}}\n  h: {do: y, after: {from: a, on: error}}")
+    run = given(
+        "tasks:\n  a: {do: x, timeout: {task: 60s}}\n  h: {do: y, after: {from: a, on: error}}"
+    )
     run.world.now += 100
 
     run.command(
@@ -297,8 +306,13 @@ def test_a_failure_given_keeps_type_details_and_cause() -> None:
     cause = Failure(code="error", message="inner", type="KeyError")
     run.command(
         c.FailTask(
-            at=1.0, key="a", attempt=1, failure=Failure(code="error", message="outer", details={"n": 1}, cause=cause)
+            at=1.0,
+            key="a",
+            attempt=1,
+            failure=Failure(code="error", message="outer", details={"n": 1}, cause=cause),
         )
     )
 
-    assert run.failure == Failure(code="error", message="outer", key="a", details={"n": 1}, cause=cause)
+    assert run.failure == Failure(
+        code="error", message="outer", key="a", details={"n": 1}, cause=cause
+    )

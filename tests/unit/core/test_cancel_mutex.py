@@ -28,7 +28,9 @@ tasks:
 
 
 def test_cancel_of_a_task_that_is_not_open_does_nothing() -> None:
-    run = given("tasks:\n  a: {do: x}\n  c: {type: cancel, tasks: a, after: a}\n  z: {do: x, after: c}")
+    run = given(
+        "tasks:\n  a: {do: x}\n  c: {type: cancel, tasks: a, after: a}\n  z: {do: x, after: c}"
+    )
 
     run.complete("a")
 

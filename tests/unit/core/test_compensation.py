@@ -18,7 +18,9 @@ def undo_all(run: Case) -> list[str]:
     return seen
 
 
-def test_completed_executions_are_undone_one_by_one_in_reverse_order_of_completion_across_branches() -> None:
+def test_completed_executions_are_undone_one_by_one_in_reverse_order_of_completion_across_branches() -> (
+    None
+):
     run = given(
         """
 tasks:
@@ -154,7 +156,9 @@ def test_an_undo_is_retried_after_2_4_and_8_seconds() -> None:
     assert run.types()[-1] == "undo_failed"
 
 
-def test_one_that_cannot_be_undone_does_not_stop_the_others_and_the_run_stays_compensating() -> None:
+def test_one_that_cannot_be_undone_does_not_stop_the_others_and_the_run_stays_compensating() -> (
+    None
+):
     run = given(
         "tasks:\n  a: {do: x, compensate: u}\n  b: {do: x, compensate: u, after: a}\n  c: {do: x, after: b}"
     )
@@ -202,7 +206,8 @@ tasks:
 
 def test_when_attempted_does_not_undo_what_was_never_tried() -> None:
     run = given(
-        "tasks:\n  a: {do: x, inputs: {p: '${input.no}'}, compensate: {activity: u, when: attempted}}", {}
+        "tasks:\n  a: {do: x, inputs: {p: '${input.no}'}, compensate: {activity: u, when: attempted}}",
+        {},
     )
 
     assert run.status == "FAILED"

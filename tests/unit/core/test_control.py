@@ -165,7 +165,9 @@ def test_a_signal_to_another_run_is_owed_until_it_is_known_to_have_arrived() -> 
 
 
 @pytest.mark.parametrize("ending", ["complete", "fail"])
-def test_a_run_does_not_close_before_the_signals_it_sent_are_known_to_have_arrived(ending: str) -> None:
+def test_a_run_does_not_close_before_the_signals_it_sent_are_known_to_have_arrived(
+    ending: str,
+) -> None:
     sender = given(
         """
 id: one
@@ -380,7 +382,9 @@ def test_an_attempt_lost_while_the_run_stops_is_not_begun_again() -> None:
 
 
 def test_a_retry_that_is_under_way_when_the_run_is_cancelled_is_told_and_awaited() -> None:
-    run = given("tasks:\n  a: {do: x, retry: {attempts: 3, first: 5s, jitter: 0}}\n  b: {do: x, retry: {attempts: 2, first: 50s}}")
+    run = given(
+        "tasks:\n  a: {do: x, retry: {attempts: 3, first: 5s, jitter: 0}}\n  b: {do: x, retry: {attempts: 2, first: 50s}}"
+    )
     run.fail("a")
     run.fail("b")
     run.skip(10)

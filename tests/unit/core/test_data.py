@@ -97,7 +97,9 @@ outputs: {v: data.v}
 
 
 def test_two_items_of_a_map_conflict_and_two_passes_of_a_loop_do_not() -> None:
-    items = given("tasks:\n  m: {type: map, items: '[1, 2]', body: {type: transform, set: {v: item}}}")
+    items = given(
+        "tasks:\n  m: {type: map, items: '[1, 2]', body: {type: transform, set: {v: item}}}"
+    )
     passes = given(
         "tasks:\n  l: {type: loop, while: 'iteration < 3', body: {type: transform, set: {v: iteration}}}"
     )
@@ -176,7 +178,9 @@ def test_on_error_sees_the_error() -> None:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abc")))
-def test_where_nothing_races_the_outcome_is_the_same_for_every_order(order: tuple[str, ...]) -> None:
+def test_where_nothing_races_the_outcome_is_the_same_for_every_order(
+    order: tuple[str, ...],
+) -> None:
     run = given(
         """
 data: {all: {merge: append}, sum: {value: 0, merge: 'current + value'}}

@@ -37,7 +37,9 @@ def test_in_conditions_inputs_or_config_its_task_fails_without_an_attempt(task: 
     assert run.waiting == ["h"]
 
 
-def test_on_a_link_the_scope_fails_naming_the_link_and_the_task_stays_completed_and_is_undone() -> None:
+def test_on_a_link_the_scope_fails_naming_the_link_and_the_task_stays_completed_and_is_undone() -> (
+    None
+):
     run = given(
         """
 tasks:

@@ -36,7 +36,9 @@ def test_a_false_error_link_handles_nothing() -> None:
 
 
 def test_error_links_of_a_task_that_completes_are_dead() -> None:
-    run = given("tasks:\n  a: {do: x}\n  h: {do: x, after: {from: a, on: error}}\n  b: {do: x, after: a}")
+    run = given(
+        "tasks:\n  a: {do: x}\n  h: {do: x, after: {from: a, on: error}}\n  b: {do: x, after: a}"
+    )
 
     run.complete("a")
 
@@ -44,8 +46,12 @@ def test_error_links_of_a_task_that_completes_are_dead() -> None:
     assert run.task("h").status == "SKIPPED"
 
 
-def test_an_unhandled_failure_cancels_open_siblings_and_the_run_fails_with_the_first_error() -> None:
-    run = given("tasks:\n  a: {do: x}\n  b: {do: x}\n  s: {type: signal}\n  t: {type: timer, delay: 1h}")
+def test_an_unhandled_failure_cancels_open_siblings_and_the_run_fails_with_the_first_error() -> (
+    None
+):
+    run = given(
+        "tasks:\n  a: {do: x}\n  b: {do: x}\n  s: {type: signal}\n  t: {type: timer, delay: 1h}"
+    )
 
     run.fail("a", "first")
 
@@ -387,7 +393,9 @@ tasks:
     assert run.code == "deadlock"
 
 
-def test_two_mutexes_taken_crosswise_are_a_deadlock_found_at_once_with_what_waits_for_what() -> None:
+def test_two_mutexes_taken_crosswise_are_a_deadlock_found_at_once_with_what_waits_for_what() -> (
+    None
+):
     run = given(
         """
 tasks:

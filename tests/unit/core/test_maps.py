@@ -34,13 +34,17 @@ def test_items_that_are_no_list_fail_the_map() -> None:
 
 
 def test_a_body_sees_item_and_index() -> None:
-    run = mapped("items: 'input'", ["a", "b"], body="{do: x, inputs: {i: '${item}', n: '${index}'}}")
+    run = mapped(
+        "items: 'input'", ["a", "b"], body="{do: x, inputs: {i: '${item}', n: '${index}'}}"
+    )
 
     assert run.arguments("m[1]/x") == {"i": "b", "n": 1}
 
 
 def test_inputs_from_item_survive_a_restart() -> None:
-    run = mapped("items: 'input'", ["a", "b"], body="{do: x, inputs: {i: {from: item}, n: {from: index}}}")
+    run = mapped(
+        "items: 'input'", ["a", "b"], body="{do: x, inputs: {i: {from: item}, n: {from: index}}}"
+    )
     run.flow = run.replayed()
 
     assert run.arguments("m[1]/x") == {"i": "b", "n": 1}
@@ -203,7 +207,9 @@ def test_finished_items_leave_the_state() -> None:
 
 def test_maps_nest() -> None:
     run = mapped(
-        "items: 'input'", [[1, 2], [3]], body="{type: map, items: 'item', body: {do: x, inputs: {i: '${item}'}}}"
+        "items: 'input'",
+        [[1, 2], [3]],
+        body="{type: map, items: 'item', body: {do: x, inputs: {i: '${item}'}}}",
     )
     for key in list(run.open):
         run.complete(key, run.arguments(key)["i"] * 10)

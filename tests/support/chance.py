@@ -1,0 +1,219 @@
+"""Chance: a seed says what happens in a world, in which order, until every run is closed or can only wait for people.
+
+Outcomes of activities depend on the run, the task and the attempt (not on the order), so that two orders of the same
+world can be compared.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from zlib import crc32
+
+from penstock.errors import PenstockError
+from penstock.model import commands as c
+from penstock.model import effects as f
+from penstock.model.run import RETRYING
+from support.world import Case, World, encode
+
+
+@dataclass(frozen=True)
+class Odds:
+    """How likely it is that things go wrong, of 1."""
+
+    fail: float = 0.08
+    crash: float = 0.05
+    begin: float = 0.1
+    pause: float = 0.02
+    cancel: float = 0.01
+    terminate: float = 0.003
+    nonsense: float = 0.05
+    time: float = 0.1
+
+
+CALM = Odds(fail=0.0, crash=0.0, pause=0.0, cancel=0.0, terminate=0.0, nonsense=0.0, time=0.0)
+
+
+class Chance:
+    def __init__(
+        self, world: World, seed: int, *, outcomes: int | None = None, odds: Odds | None = None
+    ) -> None:
+        self.world, self.random = world, random.Random(seed)
+        self.outcomes = seed if outcomes is None else outcomes
+        self.odds = odds or Odds()
+        self.steps = 0
+
+    def draw(self, *what: object) -> float:
+        """From 0 to 1, the same for the same things."""
+        return crc32(repr((self.outcomes, *what)).encode()) / 0xFFFFFFFF
+
+    def output(self, case: Case, key: str) -> object:
+        draw = self.draw(case.id, key, "output")
+        if draw < 0.05:
+            return "x" * 3000
+        return int(draw * 1000) % 10
+
+    def play(self, steps_max: int = 400) -> None:
+        """Until nothing can happen any more; what a run then waits for is for the laws to judge."""
+        while self.steps < steps_max:
+            self.steps += 1
+            if not self.step():
+                return
+        # Bring what is still open to its end.
+        for case in list(self.world.cases.values()):
+            if not case.run.closed:
+                case.terminate()
+
+    def step(self) -> bool:
+        while any([self._settle(case) for case in list(self.world.cases.values())]):
+            pass
+        odds, chance = self.odds, self.random
+        cases = [case for case in self.world.cases.values() if not case.run.closed]
+        if not cases:
+            return False
+        case = chance.choice(cases)
+        if chance.random() < odds.pause:
+            case.pause()
+        if chance.random() < odds.cancel:
+            case.cancel()
+        if chance.random() < odds.terminate and not case.run.closed:
+            case.terminate()
+        if chance.random() < odds.nonsense:
+            self.nonsense(chance.choice(list(self.world.cases.values())))
+        if chance.random() < odds.time:
+            self.world.skip(chance.choice([0.5, 5.0, 40.0]))
+        moves = [(each, move) for each in cases if not each.run.closed for move in self.moves(each)]
+        if not moves:
+            return self._wait(cases)
+        self.act(*chance.choice(moves))
+        return True
+
+    def _settle(self, case: Case) -> bool:
+        """Messengers: children begin and are told to stop, parents learn of ends, signals arrive. Whether any did."""
+        world, before = self.world, sum(len(each.events) for each in self.world.cases.values())
+        for mark, effect in list(case.todo.items()):
+            if mark[0] == "child" and case.has(mark[1]) and not case.run.closed:
+                world.start_child(case, mark[1])
+            elif mark[0] == "deliver" and not case.run.closed:
+                world.deliver(case, mark[1])
+            elif mark[0] == "cancel":
+                del case.todo[mark]
+                assert isinstance(effect, f.CancelChild)
+                child = world.cases.get(effect.run)
+                if child is not None and not child.run.closed:
+                    child.cancel()
+        run = case.run
+        if run.closed and run.parent is not None:
+            parent = world.cases[run.parent]
+            key = run.parent_key
+            assert key is not None
+            awaited = key in parent.run.leaving or (
+                parent.has(key)
+                and parent.task(key).status == "WAITING"
+                and parent.task(key).child == case.id
+            )
+            if awaited and not parent.run.closed:
+                world.close_child(case)
+        return sum(len(each.events) for each in world.cases.values()) > before
+
+    def moves(self, case: Case) -> list[tuple[str, str]]:
+        found = [("attempt", key) for key in case.open if case.ready(key)]
+        run = case.run
+        found += [("signal", name) for name in run.waiters]
+        found += [
+            ("form", key)
+            for key, state in case.tasks()
+            if state.form is not None and state.status == "WAITING"
+        ]
+        if run.paused:
+            found.append(("resume", ""))
+        if case.due() is not None and case.due() <= self.world.now:  # type: ignore[operator]
+            found.append(("wake", ""))
+        return found
+
+    def act(self, case: Case, move: tuple[str, str]) -> None:
+        kind, key = move
+        match kind:
+            case "attempt":
+                self.attempt(case, key)
+            case "signal":
+                more = any(node.type == "map" for node in case.plan.signals[key])
+                case.signal(
+                    key, None if more and self.random.random() < 0.5 else self.random.randrange(5)
+                )
+            case "form":
+                now, draw = self.world.now, self.random.random()
+                if draw < 0.2:
+                    case.command(c.ClaimForm(at=now, key=key, by="ann"))
+                elif draw < 0.3:
+                    case.command(c.ReleaseForm(at=now, key=key, by="ann"))
+                elif draw < 0.4:
+                    case.command(c.DelegateForm(at=now, key=key, by="ann", to="bob"))
+                else:
+                    case.submit(key, {"n": 1}, by="ann")
+            case "resume":
+                case.resume()
+            case _:
+                case.command(c.Wake(at=self.world.now))
+
+    def attempt(self, case: Case, key: str) -> None:
+        odds, attempt = self.odds, case.attempt(key)
+        undo = key in case.run.undoing
+        if self.random.random() < odds.crash:
+            case.lose(key)
+            return
+        if not undo and self.random.random() < odds.begin and case.begin(key):
+            case.command(
+                c.RecordProgress(at=self.world.now, key=key, attempt=attempt, progress=b"1")
+            )
+            return
+        if self.draw(case.id, key, attempt, undo) < odds.fail:
+            draw = self.random.random()
+            case.fail(key, "boom", died=draw < 0.1 and not undo, final=draw > 0.8)
+        else:
+            case.complete(key, self.output(case, key))
+
+    def _wait(self, cases: list[Case]) -> bool:
+        """Nothing can happen now: move the clock to whatever is due next."""
+        dues = [case.due() for case in cases]
+        for case in cases:
+            dues += [
+                state.due
+                for _, state in case.tasks()
+                if state.status == RETRYING and not case.run.paused
+            ]
+            dues += [undoing.due for undoing in case.run.undoing.values()]
+        later = [due for due in dues if due is not None]
+        if not later:
+            return False
+        self.world.now = max(self.world.now, min(later))
+        for case in cases:
+            due = case.due()
+            if due is not None and due <= self.world.now:
+                case.command(c.Wake(at=self.world.now))
+        return True
+
+    def nonsense(self, case: Case) -> None:
+        """Commands that come late, twice or to the wrong place change nothing."""
+        now = self.world.now
+        keys = [key for key, _ in case.tasks()] or ["gone"]
+        key = self.random.choice(keys)
+        attempt = self.random.choice([0, 99, 1])
+        command = self.random.choice(
+            [
+                c.CompleteTask(at=now, key=key, attempt=attempt + 50, output=b"1"),
+                c.LoseTask(at=now, key="no[1]/such", attempt=1),
+                c.SendSignal(at=now, name="undeclared"),
+                c.SubmitForm(at=now, key=key + "x", output=encode({})),
+                c.CloseChild(at=now, key="nobody", status="COMPLETED"),
+                c.RecordDelivery(at=now, id="nothing"),
+                c.StartRun(at=now, id=case.id, definition="flow", version="1", input=b"null"),
+            ]
+        )
+        before = case.digest()
+        try:
+            events = case.command(command)
+        except PenstockError:
+            events = []
+        assert events == [], (command, events)
+        assert case.digest() == before, command
