@@ -166,10 +166,22 @@ def test_history_and_show_have_what_activities_logged(tool: Tool) -> None:
 
     lines = tool("history", "speaking").out.splitlines()
     talked = next(i for i, line in enumerate(lines) if "task_completed" in line)
-    assert [line[:6].strip() + line[15:] for line in lines[talked + 1 : talked + 3]] == ["WARNING one two", "INFO    three"]
-    kept = next(each for each in tool("history", "speaking", "--json").json if each["type"] == "task_completed")
-    assert [(line["level"], line["message"]) for line in kept["logs"]] == [("WARNING", "one\ntwo"), ("INFO", "three")]
-    (task,) = (each for each in tool("show", "speaking", "--json").json["tasks"] if each["key"] == "talk")
+    assert [line[:6].strip() + line[15:] for line in lines[talked + 1 : talked + 3]] == [
+        "WARNING one two",
+        "INFO    three",
+    ]
+    kept = next(
+        each
+        for each in tool("history", "speaking", "--json").json
+        if each["type"] == "task_completed"
+    )
+    assert [(line["level"], line["message"]) for line in kept["logs"]] == [
+        ("WARNING", "one\ntwo"),
+        ("INFO", "three"),
+    ]
+    (task,) = (
+        each for each in tool("show", "speaking", "--json").json["tasks"] if each["key"] == "talk"
+    )
     assert task["logs"] == kept["logs"]
 
 

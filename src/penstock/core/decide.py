@@ -278,9 +278,13 @@ def _fail_undo(flow: Flow, command: c.FailTask) -> list[e.Event]:
     )
     return [
         e.UndoRetried(
-            at=command.at, key=command.key, attempt=command.attempt, failure=command.failure, due=due,
+            at=command.at,
+            key=command.key,
+            attempt=command.attempt,
+            failure=command.failure,
+            due=due,
             logs=command.logs,
-        )  # fmt: skip
+        )
     ]
 
 
