@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import heappop, heappush
 from typing import Any, cast
 
 from penstock.core.decide import LOST_CAREFUL
@@ -155,7 +156,9 @@ class Engine:
         self._later: set[str] = set()
         self._bringing: set[Ticket] = set()
         """Those that wait for values they are to be called with."""
-        self._careful: deque[Ticket] = deque()
+        self._careful: list[tuple[int, int, Ticket]] = []
+        """A heap: those that were less often lost under suspicion first, so that another's crashes hit each in turn."""
+        self._careful_count = 0
         self._careful_now: Ticket | None = None
         self.unserved: dict[str, list[Ticket]] = {}
         """Attempts whose activity nobody here serves, by its name: they wait for a worker."""
@@ -862,8 +865,9 @@ class Engine:
             careful = state.lost >= LOST_CAREFUL
             if (careful or job.once) and not state.started:
                 if careful:
-                    self._careful.append(ticket)
-                    self._next_careful()
+                    self._careful_count += 1
+                    heappush(self._careful, (state.poison, self._careful_count, ticket))
+                    asyncio.get_running_loop().call_soon(self._next_careful)  # once all of this commit are here
                 else:
                     self._errand(self._begin_recorded(ticket, job))
                 return True
@@ -879,20 +883,18 @@ class Engine:
 
     def _next_careful(self) -> None:
         """After losses attempts are begun one at a time, each after its `TaskStarted` is stored."""
-        if self._careful_now is not None or not self._careful:
-            return
-        ticket = self._careful_now = self._careful.popleft()
-        entry = self._cache.get(ticket[0])
-        job = None if entry is None else self._job(entry, ticket[1], ticket[2], ticket[3])
-        if job is None:
-            self._careful_now = None
-            if ticket not in self._bringing:
-                self._drop(ticket)
-            self.dispatch.done()
-            self._next_careful()
-            return
-        job.started_at = self.clock.now()
-        self._errand(self._begin_recorded(ticket, job))
+        while self._careful_now is None and self._careful and not self._stopping:
+            ticket = heappop(self._careful)[2]
+            entry = self._cache.get(ticket[0])
+            job = None if entry is None else self._job(entry, ticket[1], ticket[2], ticket[3])
+            if job is None:
+                if ticket not in self._bringing:
+                    self._drop(ticket)
+                self.dispatch.done()
+                continue
+            self._careful_now = ticket
+            job.started_at = self.clock.now()
+            self._errand(self._begin_recorded(ticket, job))
 
     async def _begin_recorded(self, ticket: Ticket, job: Job) -> None:
         try:
