@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.errors import NotFound
 from penstock.model.chain import link, prefix
 from penstock.ports.store import Query, Row, Store
@@ -32,7 +34,8 @@ async def _run(store: Store, row: Row) -> list[str]:
         seq += 1
         if stored.seq != seq:
             return [f"run {row.id}: event {seq} is missing"]
-        whole = isinstance(stored.payload, bytes) and isinstance(stored.hash, bytes)  # by hand it may be anything
+        found: list[Any] = [stored.payload, stored.hash]  # changed by hand they may be anything
+        whole = all(isinstance(each, bytes) for each in found)
         previous = link(previous, head, seq, stored.payload) if whole else b""
         if not whole or previous != stored.hash:
             return [f"run {row.id}: event {seq} is not what was written"]
