@@ -65,8 +65,8 @@ class Chance:
                 case.terminate()
 
     def step(self) -> bool:
-        while any([self._settle(case) for case in list(self.world.cases.values())]):
-            pass
+        while sum([self._settle(case) for case in list(self.world.cases.values())]):
+            pass  # until all messages have arrived
         odds, chance = self.odds, self.random
         cases = [case for case in self.world.cases.values() if not case.run.closed]
         if not cases:

@@ -263,7 +263,7 @@ class Making:
         }
         if self.one_in(3):
             task["limit"] = self.pick(1, 2)
-        if self.one_in(3):
+        if self.one_in(2):
             task["onItemError"] = "collect"
             if self.one_in(2):
                 task["tolerate"] = 1
@@ -322,10 +322,8 @@ def _features(body: Document, found: set[str]) -> None:
         incoming[link["to"]] = incoming.get(link["to"], 0) + 1
         if link.get("on") in ("error", "always"):
             found.add(f"handler {link['on']}")
-        if (
-            link["from"] == link["to"]
-            or (link["to"].startswith("n")
-            and "iteration <" in link.get("when", ""))
+        if link["from"] == link["to"] or (
+            link["to"].startswith("n") and "iteration <" in link.get("when", "")
         ):
             found.add("scope natural loop")
     for id, task in body["tasks"].items():

@@ -530,7 +530,7 @@ class Flow:
         node = self.plan.scopes[scope.plan].nodes[id]
         run = self.run
         if state.status == COMPLETED:  # a map that had enough items: those that were left
-            self.cancel_inside(path, key)
+            self.cancel_inside(key, state)
             state.map = None
             self.shut(path, scope, state)
             return
@@ -559,8 +559,9 @@ class Flow:
         if node.type in ("signal", "map"):
             self.forget_waiter(node.config.get("name") or node.config.get("more") or "", key)
         if node.body is not None or node.loop is not None:
-            state.status, state.map = CANCELLED, None
-            self.cancel_inside(path, key)
+            state.status = CANCELLED
+            self.cancel_inside(key, state)
+            state.map = None
         if node.type == "mutex":
             kinds.leave_mutex(self, node, key)
 
@@ -570,11 +571,11 @@ class Flow:
             return state.due is not None and state.due <= self.at
         return state.attempt > 0 and state.status in (SCHEDULED, RUNNING)
 
-    def cancel_inside(self, path: str, key: str) -> None:
-        """Give up the passes, items or body that a task holds."""
-        prefix = key + "["
-        for inner in [p for p in self.run.scopes if p.startswith(prefix)]:
-            self.cancel_scope(inner)
+    def cancel_inside(self, key: str, state: TaskState) -> None:
+        """Give up the pass, the items or the body that a task holds."""
+        numbers = (state.number or 1,) if state.map is None else range(state.map.next)
+        for number in numbers:
+            self.cancel_scope(f"{key}[{number}]")
 
     def cancel_scope(self, path: str) -> None:
         scope = self.run.scopes.get(path)

@@ -110,7 +110,7 @@ def end_item(
 def give_up(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, failure: Failure) -> None:
     key = flow.key(path, node.id)
     flow.shut(path, scope, state)
-    flow.cancel_inside(path, key)
+    flow.cancel_inside(key, state)
     flow.forget_waiter(node.config.get("more", ""), key)
     state.map = None
     flow.fail(path, scope, node, state, failure)
@@ -137,7 +137,7 @@ def finish(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) ->
         held.done = True  # the map stays in its scope until the others have ended, unheard
     else:
         flow.shut(path, scope, state)
-        flow.cancel_inside(path, flow.key(path, node.id))
+        flow.cancel_inside(flow.key(path, node.id), state)
         state.map = None
     results: list[Any] = list(held.results)
     for number, failure in held.errors.items():
