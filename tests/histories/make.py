@@ -1,0 +1,233 @@
+"""Writes golden histories; `python tests/histories/make.py NAME…` writes those that do not exist yet.
+
+A history that is there is never written anew: it is a fact about what was once released. Only its digest may change,
+together with the rule of how a state is encoded, and `--digests` writes that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from penstock.core.evolve import evolve  # noqa: E402
+from penstock.core.flow import Flow  # noqa: E402
+from penstock.core.plan import Plan  # noqa: E402
+from penstock.model import commands as c  # noqa: E402
+from penstock.model.codec import (  # noqa: E402
+    decode_definition,
+    decode_event,
+    encode_definition,
+    encode_run,
+)
+from penstock.model.run import Run  # noqa: E402
+from support.world import Case, given  # noqa: E402
+
+MAKERS: dict[str, Callable[[], Case]] = {}
+
+
+def golden(make: Callable[[], Case]) -> Callable[[], Case]:
+    MAKERS[make.__name__] = make
+    return make
+
+
+@golden
+def order() -> Case:
+    """Retries, a loss, progress, a branch, data that conflicts, a publish; completed."""
+    run = given(
+        """
+data: {log: {merge: append}}
+tasks:
+  check: {do: check, retry: {attempts: 3, first: 2s}, onComplete: [{set: {log: '"checked"', seen: '1'}}]}
+  stock: {do: stock, onComplete: [{set: {log: '"stock"', seen: '2'}}]}
+  g: {type: gateway, kind: exclusive, default: small, after: [check, stock]}
+  large: {do: ask, after: {from: g, when: 'tasks.check.output > 100'}}
+  small: {do: charge, inputs: {sum: {from: check}}, after: g}
+  tell: {type: publish, topic: orders, payload: {sum: '${tasks.check.output}'}, after: [large, small]}
+outputs: {log: data.log, sum: tasks.check.output}
+""",
+        {"id": 7},
+    )
+    run.begin("check")
+    run.command(
+        c.RecordProgress(at=run.world.now, key="check", attempt=1, progress=b'{"half":true}')
+    )
+    run.fail("check", "busy", "try later")
+    run.skip(3)
+    run.lose("check")
+    run.complete("stock", "ok")
+    run.complete("check", 250)
+    run.complete("large", "x" * 3000)
+    return run
+
+
+@golden
+def approval() -> Case:
+    """An event gateway, forms in all their acts, signals, an update, a pause; delayed start; completed."""
+    run = given(
+        """
+tasks:
+  f: {type: form, schema: {type: object}, assignee: team, due: 1h}
+  g: {type: gateway, kind: event, after: f}
+  yes: {type: signal, reply: '"thanks"', after: g}
+  late: {type: timer, delay: 2h, after: g}
+  wait: {type: timer, delay: 10s, after: yes}
+""",
+        None,
+        delay=60.0,
+    )
+    run.skip(60)
+    for command in (
+        c.ClaimForm(at=run.world.now, key="f", by="ann"),
+        c.ReleaseForm(at=run.world.now, key="f", by="ann"),
+        c.ClaimForm(at=run.world.now, key="f", by="ann"),
+        c.DelegateForm(at=run.world.now, key="f", by="ann", to="bob"),
+    ):
+        run.command(command)
+    run.skip(3700)
+    run.submit("f", {"ok": True}, by="bob")
+    run.pause()
+    run.skip(10_000)
+    run.resume()
+    run.signal("yes", {"by": "ann"}, id="m1", update=True)
+    run.skip(10)
+    return run
+
+
+@golden
+def saga() -> Case:
+    """A child's entries, undo that is retried, lost and done; failed."""
+    run = given(
+        """
+id: parent
+tasks:
+  book: {do: book, compensate: unbook}
+  sub: {type: subworkflow, definition: child, after: book}
+  pay: {do: pay, after: sub, onError: [{signal: {run: other, name: go, payload: 1}}]}
+""",
+        None,
+        "id: child\ntasks:\n  charge: {do: charge, compensate: {activity: refund, inputs: {p: {from: charge}}}}",
+    )
+    run.complete("book", "b1")
+    child = run.world.start_child(run, "sub")
+    child.complete("charge", "c1")
+    run.world.close_child(child)
+    run.fail("pay", "refused", "no money")
+    run.world.deliver(run, next(iter(run.run.outgoing)))
+    run.fail("sub/charge", "busy")
+    run.skip(2)
+    run.lose("sub/charge")
+    run.complete("sub/charge")
+    run.complete("book")
+    return run
+
+
+@golden
+def stuck() -> Case:
+    """An undo that fails for good: the run stays COMPENSATING."""
+    run = given("tasks:\n  a: {do: x, compensate: u}\n  b: {do: x, after: a}")
+    run.complete("a")
+    run.fail("b", "boom")
+    for _ in range(4):
+        run.fail("a", "no")
+        run.skip(10)
+    return run
+
+
+@golden
+def loops() -> Case:
+    """Natural loops in each other, `loop`, `map` with collect and more, mutex; completed."""
+    run = given(
+        """
+tasks:
+  h: {do: x, after: {from: t, when: 'iteration < 2'}}
+  i: {do: x, after: [h, {from: i, when: 'iteration < 2'}]}
+  t: {type: transform, set: {passes: iteration}, after: i}
+  l: {type: loop, until: 'tasks.x.output > 1', body: {do: x}, after: {from: t, when: 'iteration >= 2'}}
+  m: {type: map, items: '[1, 2]', more: add, onItemError: collect, limit: 2, body: {type: mutex, name: k, body: {do: y}}, after: l}
+outputs: {m: tasks.m.output, passes: data.passes, last: tasks.i.output}
+"""
+    )
+    for number in (1, 2):
+        run.complete(f"h[{number}]/h")
+        run.complete(f"h[{number}]/i[1]/i", number)
+        run.complete(f"h[{number}]/i[2]/i", number * 10)
+    run.complete("l[1]/x", 1)
+    run.complete("l[2]/x", 2)
+    run.signal("add", "third")
+    run.signal("add", None)
+    run.fail("m[0]/mutex[1]/y", "bad", "first")
+    run.complete("m[1]/mutex[1]/y", "second")
+    run.complete("m[2]/mutex[1]/y", "third")
+    return run
+
+
+@golden
+def cancelled() -> Case:
+    """Cancelled in the middle; the grace is over."""
+    run = given("tasks:\n  a: {do: x, compensate: u}\n  b: {do: x, after: a}\n  s: {type: signal}")
+    run.complete("a", 1)
+    run.cancel()
+    run.skip(30)
+    run.complete("a")
+    return run
+
+
+@golden
+def timed_out() -> Case:
+    run = given(
+        "timeouts: {run: 60s}\ntasks:\n  s: {type: signal}\n  a: {do: x, timeout: {task: 20s}}\n  h: {do: y, after: {from: a, on: error}}"
+    )
+    run.skip(20)
+    run.complete("h")
+    run.skip(40)
+    return run
+
+
+@golden
+def terminated() -> Case:
+    run = given("tasks:\n  a: {do: x}\n  s: {type: signal}")
+    run.signal("s", "x")
+    run.terminate()
+    return run
+
+
+def digest(name: str) -> str:
+    """Of every state between two turns on the way, the last one included."""
+    found = hashlib.sha256()
+    for flow, _ in replay(name):
+        if not flow.run.pending:
+            found.update(encode_run(flow.run))
+    return found.hexdigest()
+
+
+def replay(name: str) -> Iterator[tuple[Flow, bytes]]:
+    """The flow before each event of a golden history, and that event as stored; last the flow at the end."""
+    plan = Plan(decode_definition((HERE / f"{name}.definition.json").read_bytes()))
+    flow = Flow(Run(id="run"), plan)
+    for line in (HERE / f"{name}.jsonl").read_bytes().splitlines():
+        yield flow, line
+        evolve(flow, decode_event(line))
+    yield flow, b""
+
+
+def main() -> None:
+    for name, make in MAKERS.items():
+        path = HERE / f"{name}.jsonl"
+        if not path.exists():
+            case = make()
+            path.write_bytes(b"".join(payload + b"\n" for payload in case.stored))
+            (HERE / f"{name}.definition.json").write_bytes(encode_definition(case.plan.definition))
+        elif "--digests" not in sys.argv:
+            continue
+        (HERE / f"{name}.sha256").write_text(digest(name) + "\n")
+
+
+if __name__ == "__main__":
+    main()
+
+__all__ = ["HERE", "MAKERS", "digest", "replay"]
