@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import selectors
@@ -30,6 +31,26 @@ LIVES_MAX = 12
 
 class Stuck(Exception):
     """A life neither ended nor died in time."""
+
+
+class Bell:
+    """A pipe by name, on which processes say where they are."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        self._pipe = os.open(path, os.O_RDWR)  # so that who rings never waits
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+
+    def wait(self, seconds_max: float) -> bytes:
+        if not self._selector.select(seconds_max):
+            raise Stuck(f"nobody rang within {seconds_max:g} s")
+        return os.read(self._pipe, 1000)
+
+    def close(self) -> None:
+        self._selector.close()
+        os.close(self._pipe)
 
 
 class Nursery:
@@ -85,13 +106,18 @@ class Nursery:
             os.kill(self.pid, signal.SIGKILL)
             self.wait()
 
-    def live(self, orders: Orders, *, kill_after: float | None = None) -> int:
-        """A whole life; with `kill_after` seconds it is killed then, wherever it is."""
+    def live(
+        self, orders: Orders, *, kill_after: float | None = None, bell: Bell | None = None
+    ) -> int:
+        """A whole life; with `kill_after` seconds (from when it has rung the bell, if there is one) it is killed."""
         self.bear(orders)
         if kill_after is not None:
+            if bell is not None:
+                bell.wait(LIFE_SECONDS_MAX)
             time.sleep(kill_after)  # not to wait for anything: the time is the fault
             if not self._selector.select(0):
-                os.kill(self.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
         try:
             return self.wait()
         except Stuck:
@@ -155,32 +181,46 @@ def _end(nursery: Nursery, orders: Orders, story: Story) -> None:
 
 
 def tell_random(
-    nursery: Nursery, folder: Path, *, runs: int, kills: int, seed: int, longest: float = 0.25
+    nursery: Nursery, folder: Path, *, runs: int, kills: int, seed: int, longest: float = 0.12
 ) -> Story:
-    """Kills at random times while more and more runs are started."""
+    """Kills at random times while more and more runs are started: in recovery, or while all is under way."""
     dice = random.Random(seed)
     story = Story(f"random-{seed}")
     database, log = folder / f"{story.name}.db", folder / f"{story.name}.log"
     plain = Orders(str(database), str(log))
+    bell = Bell(folder / f"{story.name}.bell")
+    more = 0
     try:
         while story.kills < kills:
-            last = runs * (story.kills + 1) // kills
+            last = min(runs, runs * (story.kills + 1) // kills + more)
             orders = msgspec.structs.replace(
-                plain, last=last, pace=0.05 * kills / runs, seconds=0.006
+                plain, last=last, pace=0.02 * kills / runs, seconds=0.003
             )
-            status = nursery.live(orders, kill_after=dice.uniform(0.01, longest))
+            if story.restarts % 3 == 2:
+                # Three kills in a row while the same attempt is under suspicion are poison, and rightly: two, then,
+                # wherever it hurts, and one when nothing is under suspicion.
+                orders.bell, orders.calm = bell.path, True
+                status = nursery.live(orders, kill_after=dice.uniform(0, longest), bell=bell)
+            elif dice.random() < 0.3:
+                status = nursery.live(orders, kill_after=dice.uniform(0.005, 2 * longest))
+            else:
+                orders.bell = bell.path
+                status = nursery.live(orders, kill_after=dice.uniform(0, longest), bell=bell)
             story.restarts += 1
             if status == KILLED:
                 story.kills += 1
             elif status == ENDED:
-                # It was too fast for us; from now on more is to be done, and sooner.
+                # It was too fast for us; from now on more is to be done, and we are sooner.
                 longest *= 0.9
+                more += 10
             else:
                 story.verdict.wrong.append(f"{story.name}: a life ended with {status}")
                 break
         _end(nursery, msgspec.structs.replace(plain, last=runs), story)
     except Stuck as error:
         story.verdict.stuck.append(f"{story.name}: {error}")
+    finally:
+        bell.close()
     story.verdict.add(judge(database, log, range(runs)))
     return story
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 
 import penstock
 from crash import workload
+from crash.victim import ring
 from crash.workload import trace
 from penstock import activity
 from penstock.engine.engine import Settings
@@ -134,7 +134,7 @@ async def own(engine: penstock.Engine, orders: Orders) -> None:
     for number in range(5):
         await engine.start("gated", GATED, id=f"gated-{number}")
     await begun(engine, 5)
-    ring(orders, "owner")
+    ring(orders.bell, "owner")
     await asyncio.Event().wait()
 
 
@@ -143,7 +143,7 @@ async def stand_by(engine: penstock.Engine, orders: Orders) -> None:
     owner = await engine.owner()
     assert owner is not None
     assert owner.pid != os.getpid()
-    ring(orders, "standing-by")
+    ring(orders.bell, "standing-by")
     gate.set()
     runs = [await engine.get(f"gated-{number}") for number in range(5)]
     for run in runs:
@@ -194,12 +194,6 @@ SCENES: dict[str, Callable[[penstock.Engine, Orders], Awaitable[None]]] = {
     "pause": pause,
     "resume": resume,
 }
-
-
-def ring(orders: Orders, word: str) -> None:
-    pipe = os.open(orders.bell, os.O_WRONLY)
-    os.write(pipe, f"{word} {time.time()}\n".encode())
-    os.close(pipe)
 
 
 async def live(orders: Orders) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ import pytest
 
 import penstock
 from crash import scenes, victim, workload
-from crash.harness import KILLED, Nursery
+from crash.harness import KILLED, Bell, Nursery
 from crash.judge import judge
 
 LIVES_MAX = 10
@@ -115,25 +114,17 @@ def test_four_processes_on_one_database_execute_each_task_once(tmp_path: Path) -
 def test_a_standby_takes_over_at_once_when_the_owner_is_killed(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    bell = tmp_path / "bell"
-    os.mkfifo(bell)
-    pipe = os.open(bell, os.O_RDWR)
-    with (
-        Nursery(tmp_path / "errors", "crash.scenes") as other,
-        selectors.DefaultSelector() as selector,
-    ):
-        selector.register(pipe, selectors.EVENT_READ)
-        owner = other.bear(scene(tmp_path, "own", bell=str(bell)))
-        assert selector.select(20)
-        assert os.read(pipe, 1000).startswith(b"owner")
-        nursery.bear(scene(tmp_path, "stand-by", bell=str(bell)))
-        assert selector.select(20)
-        assert os.read(pipe, 1000).startswith(b"standing-by")
+    bell = Bell(tmp_path / "bell")
+    with Nursery(tmp_path / "errors", "crash.scenes") as other:
+        owner = other.bear(scene(tmp_path, "own", bell=bell.path))
+        assert bell.wait(20) == b"owner"
+        nursery.bear(scene(tmp_path, "stand-by", bell=bell.path))
+        assert bell.wait(20) == b"standing-by"
         os.kill(owner, signal.SIGKILL)
         killed = time.time()
         assert other.wait() == KILLED
         assert nursery.wait() == 0
-    os.close(pipe)
+    bell.close()
 
     since = float(lines(tmp_path / "log", "took-over")[0][1])
     assert since - killed < 2
