@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from penstock.core.evolve import evolve
-from penstock.core.flow import Flow
+from penstock.core.flow import Flow, static
 from penstock.core.invariants import broken
 from penstock.core.owed import owed, reasons
 from penstock.core.plan import Plan
@@ -59,9 +59,21 @@ def sound(case: Case, outcome: Turn) -> None:
     run = case.run
     if not run.closed:
         assert reasons(run), case.statuses()
+    elif run.status != "TERMINATED":
+        for child in case.world.cases.values():
+            if child.run.parent == run.id and not detached(case, child):
+                assert child.run.closed, f"{run.id} has closed before {child.id}"
+    failure = run.failure
+    if failure is not None and failure.code == "deadlock":
+        assert "mutex" in failure.message, failure  # every link of a sound definition is decided
     noted = {_mark(effect) for effect in case.done}
     for effect in owed(run):
         assert _mark(effect) in noted, (effect, case.types())
+
+
+def detached(case: Case, child: Case) -> bool:
+    node = case.plan.node(static(child.run.parent_key or ""))
+    return bool(node.config.get("detached"))
 
 
 def _mark(effect: f.Effect) -> tuple[Any, ...]:
