@@ -44,7 +44,9 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
     if run.closed:
         if isinstance(command, c.SendSignal) and command.id and command.id in run.seen:
             return []  # a repeat gets the answer of the first
-        raise Rejected("run-closed", f"run {run.id} has ended {run.status}", run_id=run.id, status=run.status)
+        raise Rejected(
+            "run-closed", f"run {run.id} has ended {run.status}", run_id=run.id, status=run.status
+        )
     match command:
         case c.CompleteTask():
             return _complete(flow, command)
@@ -58,14 +60,21 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 return []
             return [
                 e.TaskStarted(
-                    at=command.at, key=command.key, attempt=command.attempt, worker=command.worker, began=command.began
+                    at=command.at,
+                    key=command.key,
+                    attempt=command.attempt,
+                    worker=command.worker,
+                    began=command.began,
                 )
             ]
         case c.RecordProgress():
             _attempt(flow, command.key, command.attempt)
             return [
                 e.TaskProgressed(
-                    at=command.at, key=command.key, attempt=command.attempt, progress=Raw(command.progress)
+                    at=command.at,
+                    key=command.key,
+                    attempt=command.attempt,
+                    progress=Raw(command.progress),
                 )
             ]
         case c.SendSignal():
@@ -76,7 +85,11 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             state = _waiting(flow, command.key)
             if state.child != command.run or state.started_at is not None:
                 return []
-            return [e.ChildStarted(at=command.at, key=command.key, run=command.run, version=command.version)]
+            return [
+                e.ChildStarted(
+                    at=command.at, key=command.key, run=command.run, version=command.version
+                )
+            ]
         case c.CloseChild():
             if command.key not in run.leaving:
                 _waiting(flow, command.key)
@@ -103,7 +116,10 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 return []
             return [
                 e.CancelRequested(
-                    at=command.at, by=command.by, reason=command.reason, due=command.at + GRACE_SECONDS
+                    at=command.at,
+                    by=command.by,
+                    reason=command.reason,
+                    due=command.at + GRACE_SECONDS,
                 )
             ]
         case c.TerminateRun():
@@ -151,7 +167,8 @@ def _attempt(flow: Flow, key: str, attempt: int) -> tuple[Node, TaskState]:
         raise Rejected("stale-attempt", f"no open task `{key}` in run {flow.run.id}") from None
     if state.attempt != attempt or state.status not in (SCHEDULED, RUNNING, RETRYING):
         raise Rejected(
-            "stale-attempt", f"`{key}` is {state.status}, attempt {state.attempt}; attempt {attempt} came too late"
+            "stale-attempt",
+            f"`{key}` is {state.status}, attempt {state.attempt}; attempt {attempt} came too late",
         )
     return node, state
 
@@ -165,11 +182,23 @@ def _complete(flow: Flow, command: c.CompleteTask) -> list[e.Event]:
     if node.output_schema is not None:
         problems = node.output_schema.problems(decode(command.output))
         if problems:
-            failure = Failure(code="output-invalid", message=f"the output of `{key}` does not fit its outputSchema: {problems}")
-            return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure, logs=command.logs)]
+            failure = Failure(
+                code="output-invalid",
+                message=f"the output of `{key}` does not fit its outputSchema: {problems}",
+            )
+            return [
+                e.TaskFailed(
+                    at=command.at, key=key, attempt=attempt, failure=failure, logs=command.logs
+                )
+            ]
     return [
         e.TaskCompleted(
-            at=command.at, key=key, attempt=attempt, output=Raw(command.output), began=command.began, logs=command.logs
+            at=command.at,
+            key=key,
+            attempt=attempt,
+            output=Raw(command.output),
+            began=command.began,
+            logs=command.logs,
         )
     ]
 
@@ -189,11 +218,17 @@ def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
         if state.poison + 1 >= POISON_LOSSES:
             return [_poisoned(command.at, key, attempt, failure, logs)]
         return [
-            e.TaskLost(at=command.at, key=key, attempt=attempt, counted=True, progress=progress, logs=logs)
+            e.TaskLost(
+                at=command.at, key=key, attempt=attempt, counted=True, progress=progress, logs=logs
+            )
         ]
     policy = node.retry or command.retry or NO_RETRY
     charged = state.charged + 1
-    if command.final or charged >= policy.attempts or lasting(failure.code, failure.type, policy.never):
+    if (
+        command.final
+        or charged >= policy.attempts
+        or lasting(failure.code, failure.type, policy.never)
+    ):
         return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure, logs=logs)]
     due = command.at + delay(
         charged, first=policy.first, factor=policy.factor, maximum=policy.maximum, jitter=policy.jitter,
@@ -201,7 +236,13 @@ def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
     )  # fmt: skip
     return [
         e.TaskRetried(
-            at=command.at, key=key, attempt=attempt, failure=failure, due=due, progress=progress, logs=logs
+            at=command.at,
+            key=key,
+            attempt=attempt,
+            failure=failure,
+            due=due,
+            progress=progress,
+            logs=logs,
         )
     ]
 
@@ -240,7 +281,9 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     if state.status == RETRYING and state.due is not None and state.due > command.at:
         return []  # it had not begun
     if run.stopping is not None:
-        failure = Failure(code="cancelled", message=f"`{key}` was lost while the run was being stopped")
+        failure = Failure(
+            code="cancelled", message=f"`{key}` was lost while the run was being stopped"
+        )
         return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
     if command.once or node.config.get("once"):
         if not state.started:
@@ -259,7 +302,9 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
 def _undo(flow: Flow, key: str, attempt: int) -> Undoing:
     undoing = flow.run.undoing[key]
     if undoing.attempt != attempt:
-        raise Rejected("stale-attempt", f"undo of `{key}` is at attempt {undoing.attempt}, not {attempt}")
+        raise Rejected(
+            "stale-attempt", f"undo of `{key}` is at attempt {undoing.attempt}, not {attempt}"
+        )
     return undoing
 
 
@@ -270,7 +315,11 @@ def _fail_undo(flow: Flow, command: c.FailTask) -> list[e.Event]:
     if command.final or charged >= entry.attempts:
         return [
             e.UndoFailed(
-                at=command.at, key=command.key, attempt=command.attempt, failure=command.failure, logs=command.logs
+                at=command.at,
+                key=command.key,
+                attempt=command.attempt,
+                failure=command.failure,
+                logs=command.logs,
             )
         ]
     due = command.at + delay(
@@ -306,14 +355,21 @@ def _wake(flow: Flow, at: float) -> list[e.Event]:
     if key == BEGIN:
         return [e.RunBegun(at=at)]
     _, _, node, state = flow.locate(key)
-    if state.deadline == when and (state.due != when or node.type not in ("timer", "signal", "form")):
-        failure = Failure(code="timeout", message=f"`{key}` took longer than its task timeout of {node.timeouts.task:g} s")
+    if state.deadline == when and (
+        state.due != when or node.type not in ("timer", "signal", "form")
+    ):
+        failure = Failure(
+            code="timeout",
+            message=f"`{key}` took longer than its task timeout of {node.timeouts.task:g} s",
+        )
         return [e.TaskFailed(at=at, key=key, attempt=state.attempt, failure=failure)]
     if node.type == "timer":
         return [e.TimerFired(at=at, key=key)]
     if node.type == "form":
         return [e.FormEscalated(at=at, key=key)]
-    failure = Failure(code="timeout", message=f"`{key}` waited in vain for signal `{node.config.get('name')}`")
+    failure = Failure(
+        code="timeout", message=f"`{key}` waited in vain for signal `{node.config.get('name')}`"
+    )
     return [e.TaskFailed(at=at, key=key, attempt=state.attempt, failure=failure)]
 
 
@@ -347,10 +403,18 @@ def _signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
     if node.schema is not None:
         problems = node.schema.problems(decode(command.payload))
         if problems:
-            raise Rejected("signal-invalid", f"the payload of signal `{name}` does not fit its schema: {problems}")
+            raise Rejected(
+                "signal-invalid",
+                f"the payload of signal `{name}` does not fit its schema: {problems}",
+            )
     return [
         e.SignalReceived(
-            at=command.at, name=name, payload=Raw(command.payload), by=command.by, id=command.id, update=command.update
+            at=command.at,
+            name=name,
+            payload=Raw(command.payload),
+            by=command.by,
+            id=command.id,
+            update=command.update,
         )
     ]
 
@@ -364,12 +428,24 @@ def _form(
         raise Rejected("not-a-form", f"`{command.key}` is not a form")
     held = form.claimed_by
     if held is not None and held != command.by:
-        raise Rejected("form-claimed", f"`{command.key}` is claimed by {held}", hint=f"{held} must release it first")
+        raise Rejected(
+            "form-claimed",
+            f"`{command.key}` is claimed by {held}",
+            hint=f"{held} must release it first",
+        )
     match command:
         case c.ClaimForm():
-            return [] if held == command.by else [e.FormClaimed(at=command.at, key=command.key, by=command.by)]
+            return (
+                []
+                if held == command.by
+                else [e.FormClaimed(at=command.at, key=command.key, by=command.by)]
+            )
         case c.ReleaseForm():
-            return [] if held is None else [e.FormReleased(at=command.at, key=command.key, by=command.by)]
+            return (
+                []
+                if held is None
+                else [e.FormReleased(at=command.at, key=command.key, by=command.by)]
+            )
         case c.DelegateForm():
             return [e.FormDelegated(at=command.at, key=command.key, by=command.by, to=command.to)]
         case c.SubmitForm():
@@ -377,9 +453,14 @@ def _form(
             if node.schema is not None:
                 problems = node.schema.problems(decode(command.output))
                 if problems:
-                    raise Rejected("form-invalid", f"the form `{command.key}` is not filled in right: {problems}")
+                    raise Rejected(
+                        "form-invalid",
+                        f"the form `{command.key}` is not filled in right: {problems}",
+                    )
             return [
-                e.FormSubmitted(at=command.at, key=command.key, by=command.by, output=Raw(command.output))
+                e.FormSubmitted(
+                    at=command.at, key=command.key, by=command.by, output=Raw(command.output)
+                )
             ]
 
 
@@ -390,4 +471,3 @@ def careful(run: Run, key: str, node: Node) -> bool:
     if scope is None or id not in scope.tasks:
         return False
     return scope.tasks[id].lost >= LOST_CAREFUL or bool(node.config.get("once"))
-

@@ -76,7 +76,11 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             _close(run, COMPLETED, event.at)
         case e.TaskRetried():
             _, _, _, state = flow.locate(event.key)
-            state.status, state.failure, state.due = RETRYING, event.failure, flow.counted(event.due)
+            state.status, state.failure, state.due = (
+                RETRYING,
+                event.failure,
+                flow.counted(event.due),
+            )
             state.attempt, state.charged = event.attempt + 1, state.charged + 1
             state.lost, state.poison, state.started = 0, 0, False
             if event.progress != e.NULL:
@@ -111,7 +115,11 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             path, scope, node, state = flow.locate(event.key)
             state.started_at = event.at
             if node.config.get("detached"):
-                flow.ask(lambda _: {"run": event.run, "version": event.version}, path, f"child of `{node.id}`")
+                flow.ask(
+                    lambda _: {"run": event.run, "version": event.version},
+                    path,
+                    f"child of `{node.id}`",
+                )
                 flow.keep(state, *flow.asked())
                 flow.shut(path, scope, state)
                 flow.complete(path, scope, node, state)
@@ -169,7 +177,11 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.undo_next()
         case e.UndoRetried():
             undoing = run.undoing[event.key]
-            undoing.attempt, undoing.failure, undoing.due = event.attempt + 1, event.failure, event.due
+            undoing.attempt, undoing.failure, undoing.due = (
+                event.attempt + 1,
+                event.failure,
+                event.due,
+            )
             flow.effects.append(Execute(event.key, undoing.attempt, event.due, undo=True))
         case e.UndoLost():
             undoing = run.undoing[event.key]
@@ -202,7 +214,12 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
 def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
     run.id, run.generation, run.rules = event.id, event.generation, event.rules
     run.definition, run.version = event.definition, event.version
-    run.priority, run.deadline, run.due, run.begin = event.priority, event.deadline, event.due, event.begin
+    run.priority, run.deadline, run.due, run.begin = (
+        event.priority,
+        event.deadline,
+        event.due,
+        event.begin,
+    )
     run.created_at, run.created_by = event.at, event.created_by
     run.parent, run.parent_key, run.depth = event.parent, event.parent_key, event.depth
     run.parent_generation = event.parent_generation
@@ -266,7 +283,11 @@ def _signal(flow: Flow, run: Run, event: e.SignalReceived) -> None:
     elif event.name not in flow.plan.transient:
         run.signals.setdefault(event.name, []).append(letter)
     elif event.update:
-        flow.effects.append(Answer(event.id, b"null", refused=f"nobody waits for `{event.name}`, and it is not kept"))
+        flow.effects.append(
+            Answer(
+                event.id, b"null", refused=f"nobody waits for `{event.name}`, and it is not kept"
+            )
+        )
 
 
 def _child(flow: Flow, event: e.ChildClosed) -> None:
@@ -282,9 +303,15 @@ def _child(flow: Flow, event: e.ChildClosed) -> None:
         flow.complete(path, scope, node, state)
         return
     failure = Failure(
-        code="child-failed" if event.status == FAILED else f"child-{event.status.lower().replace('_', '-')}",
+        code="child-failed"
+        if event.status == FAILED
+        else f"child-{event.status.lower().replace('_', '-')}",
         message=f"run {state.child} ended {event.status}"
-        + (f": {event.failure.message}" if event.failure is not None and event.failure.message else ""),
+        + (
+            f": {event.failure.message}"
+            if event.failure is not None and event.failure.message
+            else ""
+        ),
         cause=event.failure,
     )
     flow.fail(path, scope, node, state, failure)

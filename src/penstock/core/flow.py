@@ -296,7 +296,9 @@ class Flow:
             why = f"but {dead} is dead" if dead else f"but there are only {arrivals}"
             wanted = node.join_n if node.join == "n" else "all"
             failure = Failure(
-                code="join-starved", message=f"`{id}` waits for {wanted} of its links, {why}", key=self.key(path, id)
+                code="join-starved",
+                message=f"`{id}` waits for {wanted} of its links, {why}",
+                key=self.key(path, id),
             )
             self.fail(path, scope, node, state, failure)
 
@@ -374,7 +376,9 @@ class Flow:
         taken: set[int] = set()
         for place, out in enumerate(node.outs):
             edge = out.edge
-            if edge.on == "error" or (edge.target == default and kind in ("exclusive", "inclusive")):
+            if edge.on == "error" or (
+                edge.target == default and kind in ("exclusive", "inclusive")
+            ):
                 continue
             if edge.guard is None or self.ask(edge.guard, path, f"link {edge.name}"):
                 taken.add(place)
@@ -384,11 +388,16 @@ class Flow:
             taken = {i for i, out in enumerate(node.outs) if out.edge.target == default}
         if not taken and node.outs:
             raise Fault(
-                Failure(code="no-branch", message=f"no branch of `{node.id}` holds and it has no default")
+                Failure(
+                    code="no-branch",
+                    message=f"no branch of `{node.id}` holds and it has no default",
+                )
             )
         return taken
 
-    def _split(self, path: str, scope: Scope, node: Node, state: TaskState, taken: set[int]) -> None:
+    def _split(
+        self, path: str, scope: Scope, node: Node, state: TaskState, taken: set[int]
+    ) -> None:
         for place, out in enumerate(node.outs):
             if node.gateway == "event" and place in taken:
                 continue
@@ -417,7 +426,12 @@ class Flow:
     def _disarm(self, path: str, scope: Scope, group: str, winner: str) -> None:
         for out in self.plan.scopes[scope.plan].nodes[group].outs:
             state = scope.tasks.get(out.target)
-            if state is not None and out.target != winner and state.group == group and state.status in OPEN_TASK:
+            if (
+                state is not None
+                and out.target != winner
+                and state.group == group
+                and state.status in OPEN_TASK
+            ):
                 self.cancel_task(path, scope, out.target, state)
 
     # --- how tasks end ---------------------------------------------------------------------------------------
@@ -480,7 +494,11 @@ class Flow:
         taken: dict[int, bool] = {}
         handled = False
         try:
-            undoable = node.compensate is not None and node.compensate.when == "attempted" and state.attempt > 0
+            undoable = (
+                node.compensate is not None
+                and node.compensate.when == "attempted"
+                and state.attempt > 0
+            )
             if undoable:
                 self._push_undo(path, node, state)
             for doing in node.on_error:
@@ -495,7 +513,9 @@ class Flow:
                 taken[place] = holds
                 handled = handled or (holds and edge.on == "error")
         except Fault as fault:
-            self.fail_scope(path, scope, replace(with_key(fault.failure, failure.key), cause=failure))
+            self.fail_scope(
+                path, scope, replace(with_key(fault.failure, failure.key), cause=failure)
+            )
             for out in node.outs:
                 self.route(path, scope, out, False)
             return
@@ -508,7 +528,9 @@ class Flow:
             return
         for place, out in enumerate(node.outs):
             if out.role == INTERNAL and taken.get(place):
-                scope.tasks.setdefault(out.target, TaskState()).rescue = True  # it may be open already
+                scope.tasks.setdefault(
+                    out.target, TaskState()
+                ).rescue = True  # it may be open already
         self.fail_scope(path, scope, failure)
         for place, out in enumerate(node.outs):
             self.route(path, scope, out, taken.get(place, False), rescue=taken.get(place, False))
@@ -536,7 +558,11 @@ class Flow:
             return
         self.release(path, scope, node, state)
         state.status = CANCELLED
-        if node.compensate is not None and node.compensate.when == "attempted" and state.attempt > 0:
+        if (
+            node.compensate is not None
+            and node.compensate.when == "attempted"
+            and state.attempt > 0
+        ):
             try:
                 self._push_undo(path, node, state)
             except Fault as fault:
@@ -545,7 +571,9 @@ class Flow:
             for out in node.outs:
                 self.route(path, scope, out, False)
 
-    def release(self, path: str, scope: Scope, node: Node, state: TaskState, *, tell: bool = True) -> None:
+    def release(
+        self, path: str, scope: Scope, node: Node, state: TaskState, *, tell: bool = True
+    ) -> None:
         """Let go of all that an open task holds: its attempt (which is told), its child, its place in a queue, what is
         inside it."""
         key, told = self.key(path, node.id), tell and self.in_flight(state)
@@ -628,7 +656,9 @@ class Flow:
             if state.status == PENDING
         ]
         if waiting:
-            return Failure(code="deadlock", message=f"nothing is open in {where}: " + "; ".join(waiting))
+            return Failure(
+                code="deadlock", message=f"nothing is open in {where}: " + "; ".join(waiting)
+            )
         return Failure(code="no-end", message=f"no end of {where} was reached")
 
     def result(self, scope: Scope) -> tuple[Ref, bytes | None]:
@@ -687,7 +717,9 @@ class Flow:
                 failure = fault.failure
             else:
                 run.finished = True
-                run.pending.append(RunCompleted(at=self.at, output=Raw(b"{" + b",".join(parts) + b"}")))
+                run.pending.append(
+                    RunCompleted(at=self.at, output=Raw(b"{" + b",".join(parts) + b"}"))
+                )
                 return
         if failure is not None:
             self.stop(FAILED, failure)
@@ -716,12 +748,17 @@ class Flow:
         self._checks.clear()
         self.stop(
             FAILED,
-            Failure(code="advance-limit", message=f"one event decided more than {ADVANCES_MAX} links without a wait"),
+            Failure(
+                code="advance-limit",
+                message=f"one event decided more than {ADVANCES_MAX} links without a wait",
+            ),
         )
 
     # --- stopping and compensation ---------------------------------------------------------------------------
 
-    def stop(self, status: str, failure: Failure | None, *, gently: bool = False, grace: float = 0.0) -> None:
+    def stop(
+        self, status: str, failure: Failure | None, *, gently: bool = False, grace: float = 0.0
+    ) -> None:
         """The run ends with this status once all that is open has ended and what can be undone is undone."""
         run = self.run
         if run.stopping is not None:
@@ -739,7 +776,9 @@ class Flow:
                 node = self.plan.scopes[scope.plan].nodes[id]
                 if gently and self.in_flight(state):
                     self.effects.append(Abandon(self.key(path, id), state.attempt))
-                elif gently and (node.body is not None or node.loop is not None or state.child is not None):
+                elif gently and (
+                    node.body is not None or node.loop is not None or state.child is not None
+                ):
                     # What is inside ends first; children after the attempts.
                     self.forget_waiter(node.config.get("more", ""), self.key(path, id))
                 else:
@@ -759,7 +798,11 @@ class Flow:
         waiting = False
         for path, scope in run.scopes.items():
             for id, state in scope.tasks.items():
-                if state.child is not None and state.status == WAITING and state.started_at is not None:
+                if (
+                    state.child is not None
+                    and state.status == WAITING
+                    and state.started_at is not None
+                ):
                     waiting = True
                     if not state.started:
                         state.started = True
@@ -868,11 +911,17 @@ class Flow:
         """Check that every input is there, and record those that could change before the attempt is over."""
         moving: list[Input] = []
         for given in node.inputs:
-            read = given.source is not None and (given.path or not self._settled(scope, given.source))
+            read = given.source is not None and (
+                given.path or not self._settled(scope, given.source)
+            )
             if given.template is not None or read:
                 moving.append(given)
         if moving:
-            self.ask(lambda variables: self.gather(path, moving, variables), path, f"inputs of `{node.id}`")
+            self.ask(
+                lambda variables: self.gather(path, moving, variables),
+                path,
+                f"inputs of `{node.id}`",
+            )
             state.arguments = bytes(self._outcomes[self._cursor - 1])
 
     def arguments(self, key: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -924,7 +973,9 @@ class Flow:
                     value = given.path.read(value)
                 if value is MISSING:
                     if given.default is UNSET:
-                        raise PathMissing(given.name, given.source or "", given.path.text if given.path else "$")
+                        raise PathMissing(
+                            given.name, given.source or "", given.path.text if given.path else "$"
+                        )
                     value = given.default
                 values[given.name] = value
         return values
@@ -954,7 +1005,12 @@ class Flow:
             )  # fmt: skip
         elif kind == "publish":
             run.pending.append(
-                Published(at=self.at, key=key, topic=str(value["topic"]), payload=Raw(encode(value.get("payload"))))
+                Published(
+                    at=self.at,
+                    key=key,
+                    topic=str(value["topic"]),
+                    payload=Raw(encode(value.get("payload"))),
+                )
             )
         else:
             run.pending.append(
@@ -994,7 +1050,11 @@ class Flow:
             left, right = a.partition("[")[0], b.partition("[")[0]
             if a != b:
                 one, other = (f"{static}/{left}", f"{static}/{right}") if static else (left, right)
-                return self.plan.node(one).type == "map" if left == right else self.plan.concurrent(one, other)
+                return (
+                    self.plan.node(one).type == "map"
+                    if left == right
+                    else self.plan.concurrent(one, other)
+                )
             static = f"{static}/{left}" if static else left
         return False
 

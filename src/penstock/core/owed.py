@@ -23,7 +23,9 @@ def owed(run: Run) -> list[Effect]:
             if state.attempt and state.status in (SCHEDULED, RUNNING, RETRYING):
                 due = state.due if state.status == RETRYING else None
                 stopping = run.stopping is not None
-                found.append(Abandon(key, state.attempt) if stopping else Execute(key, state.attempt, due))
+                found.append(
+                    Abandon(key, state.attempt) if stopping else Execute(key, state.attempt, due)
+                )
             elif state.child is not None and state.status == WAITING:
                 cancelling = run.stopping is not None and state.started
                 found.append(CancelChild(key, state.child) if cancelling else StartChild(key))
@@ -74,35 +76,58 @@ def reasons(run: Run) -> list[Reason]:
         for id, state in scope.tasks.items():
             key = f"{path}/{id}" if path else id
             if state.status in (SCHEDULED, RUNNING) and state.attempt:
-                found.append(Reason("attempt", key, f"attempt {state.attempt} of `{key}` is to end"))
-            elif state.status == RETRYING:
-                why = "" if state.failure is None else f" after {state.failure.code}: {state.failure.message}"
                 found.append(
-                    Reason("retry", key, f"attempt {state.attempt} of `{key}` is due{why}", state.due)
+                    Reason("attempt", key, f"attempt {state.attempt} of `{key}` is to end")
+                )
+            elif state.status == RETRYING:
+                why = (
+                    ""
+                    if state.failure is None
+                    else f" after {state.failure.code}: {state.failure.message}"
+                )
+                found.append(
+                    Reason(
+                        "retry", key, f"attempt {state.attempt} of `{key}` is due{why}", state.due
+                    )
                 )
             elif state.status == WAITING:
                 if state.child is not None:
                     found.append(Reason("child", key, f"run {state.child} is to end"))
                 elif state.form is not None:
                     who = state.form.claimed_by or state.form.assignee or "somebody"
-                    found.append(Reason("form", key, f"{who} is to fill in `{key}`", state.form.due))
+                    found.append(
+                        Reason("form", key, f"{who} is to fill in `{key}`", state.form.due)
+                    )
                 elif key in names:
-                    found.append(Reason("signal", key, f"signal `{names[key]}` is to come", state.due))
+                    found.append(
+                        Reason("signal", key, f"signal `{names[key]}` is to come", state.due)
+                    )
                 elif state.due is not None:
                     found.append(Reason("timer", key, f"timer `{key}` is to fire", state.due))
                 else:
                     found.append(Reason("mutex", key, f"`{key}` waits for its mutex"))
             elif state.map is not None and key in names:
-                found.append(Reason("signal", key, f"signal `{names[key]}` is to add items or close the list"))
+                found.append(
+                    Reason(
+                        "signal", key, f"signal `{names[key]}` is to add items or close the list"
+                    )
+                )
     for key, undoing in run.undoing.items():
-        found.append(Reason("undo", key, f"attempt {undoing.attempt} to undo `{key}` is to end", undoing.due))
+        found.append(
+            Reason("undo", key, f"attempt {undoing.attempt} to undo `{key}` is to end", undoing.due)
+        )
     for failed in run.undo_failed:
         message = "" if failed.failure is None else f": {failed.failure.message}"
         found.append(
-            Reason("undo-failed", failed.entry.key, f"`{failed.entry.key}` could not be undone{message}; an operator must decide")
+            Reason(
+                "undo-failed",
+                failed.entry.key,
+                f"`{failed.entry.key}` could not be undone{message}; an operator must decide",
+            )
         )
     found.extend(
-        Reason("child", key, f"run {child} was told to stop and is to end") for key, child in run.leaving.items()
+        Reason("child", key, f"run {child} was told to stop and is to end")
+        for key, child in run.leaving.items()
     )
     found.extend(
         Reason("delivery", out.key, f"signal `{out.name}` is on its way to run {out.run}")

@@ -61,7 +61,9 @@ class Value:
                 return lambda variables: whole.evaluate_json(variables, cost_max=COST_MAX)
             return lambda variables: template.render(variables, cost_max=COST_MAX)
         if isinstance(source, dict):
-            items = {str(k): self._compile(v, env) for k, v in cast("dict[Any, Any]", source).items()}
+            items = {
+                str(k): self._compile(v, env) for k, v in cast("dict[Any, Any]", source).items()
+            }
             return lambda variables: {k: make(variables) for k, make in items.items()}
         if isinstance(source, list | tuple):
             parts = [self._compile(v, env) for v in cast("list[Any]", source)]
@@ -210,7 +212,9 @@ class Node:
                     if name in config
                 }
             case "timer" | "publish" | "form" | "subworkflow":
-                self.values = {name: Value(value, env) for name, value in config.items() if name != "schema"}
+                self.values = {
+                    name: Value(value, env) for name, value in config.items() if name != "schema"
+                }
             case "signal":
                 if "reply" in config:
                     self.formulas["reply"] = Formula(config["reply"], env)
@@ -306,7 +310,13 @@ class Plan:
         self.transient = set(self.signals) - kept
 
     def _scope(
-        self, body: Body, path: str, kind: str, parent: ScopePlan | None, owner: str, env: Environment | None
+        self,
+        body: Body,
+        path: str,
+        kind: str,
+        parent: ScopePlan | None,
+        owner: str,
+        env: Environment | None,
     ) -> ScopePlan:
         edges = [Edge(link, index, env) for index, link in enumerate(body.links)]
         start = next((id for id, task in body.tasks.items() if task.type == "start"), None)
@@ -338,7 +348,9 @@ class Plan:
         hidden: dict[str, str] = {}
         for loop in outer_loops(tasks, arcs, entry):
             if isinstance(loop, Irreducible):
-                raise DefinitionInvalid("a cycle with more than one entry: " + " -> ".join(loop.cycle), [])
+                raise DefinitionInvalid(
+                    "a cycle with more than one entry: " + " -> ".join(loop.cycle), []
+                )
             hidden.update(dict.fromkeys(loop.body, loop.header))
             inner_path = f"{path}/{loop.header}" if path else loop.header
             composite = Node(loop.header, inner_path, Task(type="natural"), None)
@@ -382,9 +394,15 @@ class Plan:
         try:
             node = Node(id, path, task, env)
         except ExpressionError as error:
-            raise DefinitionInvalid(f"task `{path}`: {error.message} in `{error.text}`", []) from error
+            raise DefinitionInvalid(
+                f"task `{path}`: {error.message} in `{error.text}`", []
+            ) from error
         limit = None if self.definition.timeouts is None else self.definition.timeouts.task
-        if limit is not None and node.timeouts.task is None and task.type in ("activity", "http", "subworkflow"):
+        if (
+            limit is not None
+            and node.timeouts.task is None
+            and task.type in ("activity", "http", "subworkflow")
+        ):
             node.timeouts = msgspec.structs.replace(node.timeouts, task=limit)
         if task.type in ("map", "loop", "mutex"):
             body = msgspec.convert(task.config["body"], Body)
@@ -438,7 +456,11 @@ def _only_through(scope: ScopePlan, join: Node) -> tuple[str, ...]:
                     todo.append(source)
         return found
 
-    leaves = {n.id for n in scope.nodes.values() if n is not join and not all(o.role == INTERNAL for o in n.outs)}
+    leaves = {
+        n.id
+        for n in scope.nodes.values()
+        if n is not join and not all(o.role == INTERNAL for o in n.outs)
+    }
     leaves |= {n.id for n in scope.nodes.values() if n is not join and not n.outs}
     elsewhere = reaching(leaves, join.id) | leaves
     found = reaching([join.id], None) - elsewhere - {join.id}

@@ -182,7 +182,9 @@ def find(flow: Flow, path: str, id: str) -> tuple[Scope | None, TaskState] | Non
         header = plan.inner.get(id)
         if header is not None or id in plan.nodes:
             state = scope.tasks.get(header or id)
-            if header is not None and state is not None:  # of a natural loop: as its last pass left it
+            if (
+                header is not None and state is not None
+            ):  # of a natural loop: as its last pass left it
                 left = None if state.last is None else state.last.get(id)
                 state = left or TaskState(status=SKIPPED if state.status == SKIPPED else PENDING)
             if plan.kind in ("natural", "loop") and (state is None or state.status == PENDING):

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def begin_gateway(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
     """It chooses before it completes: one that finds no branch fails, and has done nothing."""
-    flow.complete(path, scope, node, state, None if node.gateway is None else flow.choose(path, node))
+    flow.complete(
+        path, scope, node, state, None if node.gateway is None else flow.choose(path, node)
+    )
 
 
 def begin_end(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:

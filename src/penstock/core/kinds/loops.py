@@ -30,11 +30,19 @@ def _pass(flow: Flow, path: str, node: Node, state: TaskState) -> None:
     state.number += 1
     inner = node.body or node.loop
     assert inner is not None
-    flow.open_scope(f"{flow.key(path, node.id)}[{state.number}]", inner.path, path, node.id, state.number)
+    flow.open_scope(
+        f"{flow.key(path, node.id)}[{state.number}]", inner.path, path, node.id, state.number
+    )
 
 
 def end_pass(
-    flow: Flow, path: str, scope: Scope, parent: Scope, node: Node, state: TaskState, failure: Failure | None
+    flow: Flow,
+    path: str,
+    scope: Scope,
+    parent: Scope,
+    node: Node,
+    state: TaskState,
+    failure: Failure | None,
 ) -> None:
     """A pass of a `loop` is over: its result is the loop's so far; then another pass, or the end."""
     assert scope.parent is not None
@@ -54,7 +62,9 @@ def end_pass(
             failure = fault.failure
     limit = node.config.get("max")
     if failure is None and more and limit is not None and state.number >= limit:
-        failure = Failure(code="loop-max", message=f"`{node.id}` still wants another pass after {limit}")
+        failure = Failure(
+            code="loop-max", message=f"`{node.id}` still wants another pass after {limit}"
+        )
     del flow.run.scopes[path]
     if failure is None and more:
         _remember(flow, scope, state)
@@ -73,7 +83,9 @@ def begin_natural(flow: Flow, path: str, scope: Scope, node: Node, state: TaskSt
     _pass(flow, path, node, state)
 
 
-def next_pass(flow: Flow, path: str, scope: Scope, parent: Scope, node: Node, state: TaskState) -> None:
+def next_pass(
+    flow: Flow, path: str, scope: Scope, parent: Scope, node: Node, state: TaskState
+) -> None:
     """A back link is true: fresh links, the same tasks; the last pass stays to be read."""
     assert scope.parent is not None
     _remember(flow, scope, state)
@@ -100,7 +112,13 @@ def leave_natural(
         index = out.edge.index
         if index in taken and out.role == EXIT and out.edge.on == "error":
             parent.left = True  # it leaves the loop around as well, and so ends it
-        flow.route(scope.parent, parent, out, index in taken, rescue=index in saved or (index in taken and state.rescue))
+        flow.route(
+            scope.parent,
+            parent,
+            out,
+            index in taken,
+            rescue=index in saved or (index in taken and state.rescue),
+        )
 
 
 def _remember(flow: Flow, scope: Scope, state: TaskState) -> None:

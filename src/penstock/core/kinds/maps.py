@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def begin_map(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
     items = flow.ask(node.formulas["items"], path, f"items of `{node.id}`")
     if not isinstance(items, list):
-        raise Fault(Failure(code="expression-failed", message=f"items of `{node.id}` is not a list"))
+        raise Fault(
+            Failure(code="expression-failed", message=f"items of `{node.id}` is not a list")
+        )
     ref, raw = flow.asked()
     flow.hold_live(ref, raw)
     more = node.config.get("more")
@@ -32,7 +34,9 @@ def begin_map(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState)
     go_on(flow, path, scope, node, state)
 
 
-def add_item(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, letter: Letter) -> None:
+def add_item(
+    flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, letter: Letter
+) -> None:
     """A `more` signal: another item, or with null the end of the list."""
     held = state.map
     assert held is not None
@@ -79,7 +83,13 @@ def over(node: Node, held: MapState) -> bool:
 
 
 def end_item(
-    flow: Flow, path: str, scope: Scope, parent: Scope, node: Node, state: TaskState, failure: Failure | None
+    flow: Flow,
+    path: str,
+    scope: Scope,
+    parent: Scope,
+    node: Node,
+    state: TaskState,
+    failure: Failure | None,
 ) -> None:
     """An item's scope leaves the state; only where its result is stays."""
     assert scope.parent is not None
@@ -107,7 +117,9 @@ def end_item(
     go_on(flow, outer, parent, node, state)
 
 
-def give_up(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, failure: Failure) -> None:
+def give_up(
+    flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, failure: Failure
+) -> None:
     key = flow.key(path, node.id)
     flow.shut(path, scope, state)
     flow.cancel_inside(key, state)

@@ -70,7 +70,13 @@ def break_deadlock(flow: Flow) -> bool:
 
 
 def end_body(
-    flow: Flow, path: str, scope: Scope, parent: Scope, node: Node, state: TaskState, failure: Failure | None
+    flow: Flow,
+    path: str,
+    scope: Scope,
+    parent: Scope,
+    node: Node,
+    state: TaskState,
+    failure: Failure | None,
 ) -> None:
     assert scope.parent is not None
     ref, raw = flow.result(scope)

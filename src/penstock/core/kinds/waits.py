@@ -52,7 +52,9 @@ def begin_form(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState
         assignee = _value(flow, path, node, node.values["assignee"], "assignee")
         form.assignee = None if assignee is None else str(assignee)
     if "due" in node.values:
-        form.due = state.due = flow.counted(flow.at + _duration(flow, path, node, node.values["due"]))
+        form.due = state.due = flow.counted(
+            flow.at + _duration(flow, path, node, node.values["due"])
+        )
         flow.due(state.due, flow.key(path, node.id))
     flow.enter(scope, state, WAITING)
 
@@ -68,7 +70,9 @@ def _duration(flow: Flow, path: str, node: Node, value: Value) -> float:
     try:
         return seconds(given)
     except Unreadable as error:
-        raise Fault(Failure(code="expression-failed", message=f"duration of `{node.id}`: {error}")) from error
+        raise Fault(
+            Failure(code="expression-failed", message=f"duration of `{node.id}`: {error}")
+        ) from error
 
 
 def _moment(flow: Flow, path: str, node: Node, value: Value) -> float:
@@ -78,5 +82,7 @@ def _moment(flow: Flow, path: str, node: Node, value: Value) -> float:
     try:
         moment = datetime.fromisoformat(str(given))
     except ValueError as error:
-        raise Fault(Failure(code="expression-failed", message=f"time of `{node.id}`: {error}")) from error
+        raise Fault(
+            Failure(code="expression-failed", message=f"time of `{node.id}`: {error}")
+        ) from error
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

@@ -48,7 +48,10 @@ def begin_subworkflow(flow: Flow, path: str, scope: Scope, node: Node, state: Ta
     run = flow.run
     if run.depth + 1 > DEPTH_MAX:
         raise Fault(
-            Failure(code="depth-exceeded", message=f"`{node.id}` would be subworkflow number {DEPTH_MAX + 1} deep")
+            Failure(
+                code="depth-exceeded",
+                message=f"`{node.id}` would be subworkflow number {DEPTH_MAX + 1} deep",
+            )
         )
     definition = flow.ask(
         lambda variables: {
