@@ -26,6 +26,7 @@ from penstock.model.codec import decode_definition, decode_event, encode_run
 from penstock.model.failure import Failure
 from penstock.ports.store import Row, Store
 
+ACKNOWLEDGED = {"pause": e.RunPaused, "resume": e.RunResumed, "cancel": e.CancelRequested}
 TERMINAL = (e.RunCompleted, e.RunFailed, e.RunCancelled, e.RunTimedOut, e.RunTerminated)
 
 
@@ -248,6 +249,9 @@ def _signals(
     received = [event.id for event in events if isinstance(event, e.SignalReceived)]
     if len(set(received)) != len(received):
         verdict.wrong.append(f"{name} received a signal twice: {received}")
+    for word, kind in ACKNOWLEDGED.items():
+        if (name, word) in trace.acks and not any(isinstance(event, kind) for event in events):
+            verdict.lost.append(f"{name}: {word}")
     for run, word in trace.acks:
         if (
             run == name

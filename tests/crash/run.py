@@ -126,7 +126,11 @@ def main() -> int:
     if wish.only in (None, "points"):
         stories = points(folder, seed)
         names = {s.name.split(":")[0].split(" ")[0] for s in stories if s.kills}
-        missed = [m for s in stories for m in s.missed]
+        later = [m for s in stories for m in s.missed]
+        missed = [m for m in later if m.split(":")[0] not in names]
+        if later:
+            # How often a point is reached differs from life to life; its first time is what counts.
+            print(f"not reached so often: {', '.join(later)}")
         print(f"points: {len(names)} killed at: {', '.join(sorted(names))}", flush=True)
         told.append((f"{len(names)} named points", stories))
     if wish.only in (None, "random"):

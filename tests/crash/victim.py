@@ -151,6 +151,8 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
             # An earlier life's command may have done its work unheard, and the run may have ended since.
             if error.code != "run-closed" or not done:
                 raise
+            trace("moot", name, word)
+            return
         trace("ack", name, word)
 
     if (name, "end") in done:
