@@ -37,9 +37,13 @@ def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]
         path = place[3:] if place.startswith("///") else place.lstrip("/")
         if not path:
             raise Rejected("store-url", f"`{url}` names no file", hint="write sqlite:///file.db")
-        return SqliteStore(path, threaded="thread=1" in options.split("&"), clock=clock), DatagramHints()
+        return SqliteStore(
+            path, threaded="thread=1" in options.split("&"), clock=clock
+        ), DatagramHints()
     if scheme in ("postgresql", "postgres"):
-        raise Rejected("store-url", "PostgreSQL comes with the next release", hint="use sqlite:///file.db")
+        raise Rejected(
+            "store-url", "PostgreSQL comes with the next release", hint="use sqlite:///file.db"
+        )
     raise Rejected(
         "store-url", f"`{url}` is no store that we know", hint="write sqlite:///file.db or memory:"
     )
@@ -72,13 +76,17 @@ async def open(
     from penstock.sdk.workflow import Registry
 
     if list(workflows):
-        raise Rejected("not-yet", "workflow functions come with a later release", hint="register a definition")
+        raise Rejected(
+            "not-yet", "workflow functions come with a later release", hint="register a definition"
+        )
     clock = clock or SystemClock()
     store, hints = store_of(url, clock.now)
     limits: dict[str, Any] = {}
     if threads is not None:
         limits["threads"] = threads
-    worker = LocalActivities(Registry(activities), clock, processes=processes, secrets=secrets, **limits)
+    worker = LocalActivities(
+        Registry(activities), clock, processes=processes, secrets=secrets, **limits
+    )
     name = node or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     core = Core(store, worker, clock, hints=hints, node=name, settings=settings)
     ownership = Ownership(core)

@@ -14,7 +14,8 @@ from penstock import Rejected, RunFailed, activity
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine import recovery
 from penstock.engine.engine import Engine as Core
-from penstock.engine.engine import Item, Settings
+from penstock.engine.engine import Settings
+from penstock.engine.inbox import Item
 from penstock.engine.recovery import Ownership
 from penstock.engine.runs import LocalRuns
 from penstock.errors import StoreError
@@ -161,7 +162,7 @@ async def test_a_run_started_during_recovery_is_not_taken_for_one_of_the_dead_pr
         if run_id == "a":
             runs = LocalRuns(self._engine, self)
             starts.append(asyncio.ensure_future(runs.start("waits", "d", id="d")))
-            self._engine.post("a", Item(lambda flow: None))
+            self._engine.post("a", Item(None, read=lambda flow: None))
 
     monkeypatch.setattr(Ownership, "_take", take_and_start)
     async with penstock.open(f"sqlite:///{copy}", activities=[waits], settings=settings) as engine:

@@ -19,8 +19,8 @@ from crash import workload
 from crash.workload import Wanted, trace
 from penstock.adapters.sqlite import store as sqlite_store
 from penstock.core.decide import LOST_CAREFUL
-from penstock.engine import engine as engine_module
-from penstock.engine import points, recovery
+from penstock.engine import attempts, points, recovery
+from penstock.engine.engine import Settings
 from penstock.engine.runs import LocalRuns
 from penstock.errors import Rejected, RunFailed
 from penstock.model.run import OPEN_TASK
@@ -125,7 +125,7 @@ def small() -> None:
     sqlite_store.WAL_FRAMES_MAX = 150
     snapshots.EVENTS_MIN = 8
     recovery.CHUNK = 12
-    engine_module.LONG_SECONDS = 0.002
+    attempts.LONG_SECONDS = 0.002
 
 
 def acknowledged(path: str) -> set[tuple[str, ...]]:
@@ -185,7 +185,7 @@ async def live(orders: Orders) -> bool:
     workload.seconds_max = orders.seconds
     workload.trace_to(orders.log)
     done = acknowledged(orders.log)
-    settings = engine_module.Settings(cache_runs=40, drain_seconds=orders.drain)
+    settings = Settings(cache_runs=40, drain_seconds=orders.drain)
     async with penstock.open(
         f"sqlite:///{orders.database}", activities=workload.ACTIVITIES, settings=settings
     ) as engine:
@@ -217,7 +217,7 @@ async def _ring_when_calm(engine: penstock.Engine, bell: str) -> None:
     assert isinstance(runs, LocalRuns)
     while any(  # noqa: ASYNC110 - the engine has no reason to say when that is
         state.lost >= LOST_CAREFUL and state.status in OPEN_TASK
-        for entry in runs.engine._cache.values()
+        for entry in runs.engine.cache.values()
         for scope in entry.flow.run.scopes.values()
         for state in scope.tasks.values()
     ):

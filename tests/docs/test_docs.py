@@ -16,18 +16,27 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: str(p.relative_to(ROOT))
+    "page",
+    [p for p in PAGES if BLOCK.search(p.read_text())],
+    ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCK.findall(page.read_text())))
     done = subprocess.run(
-        [sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md"], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "ARCHITECTURE.md"], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"

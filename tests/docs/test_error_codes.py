@@ -16,14 +16,21 @@ def codes() -> dict[str, str]:
         for node in ast.walk(ast.parse(file.read_text())):
             said: list[ast.expr] = []
             if isinstance(node, ast.Call):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                name = (
+                    node.func.attr
+                    if isinstance(node.func, ast.Attribute)
+                    else getattr(node.func, "id", "")
+                )
                 if name == "Rejected" and node.args:
                     said.append(node.args[0])
                 if name in ("Failure", "failure_of", "Finding"):
                     said.extend(k.value for k in node.keywords if k.arg == "code")
             if isinstance(node, ast.ClassDef):
                 for each in node.body:
-                    if isinstance(each, ast.Assign) and getattr(each.targets[0], "id", "") == "code":
+                    if (
+                        isinstance(each, ast.Assign)
+                        and getattr(each.targets[0], "id", "") == "code"
+                    ):
                         said.append(each.value)
             for value in said:
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):

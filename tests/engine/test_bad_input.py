@@ -119,7 +119,10 @@ async def test_a_file_that_does_not_exist_is_said_so(engine: Harness) -> None:
 
 async def test_input_against_the_schema_is_refused_and_nothing_is_started(engine: Harness) -> None:
     await engine.register(
-        one_task("{do: echo}", "inputSchema: {type: object, required: [card], properties: {card: {type: string}}}")
+        one_task(
+            "{do: echo}",
+            "inputSchema: {type: object, required: [card], properties: {card: {type: string}}}",
+        )
     )
 
     with pytest.raises(penstock.Rejected, match=r"card") as caught:
@@ -195,7 +198,9 @@ async def test_an_expression_that_fails_fails_its_task_without_an_attempt(engine
 async def test_an_expression_that_costs_too_much_fails_its_task(engine: Harness) -> None:
     failure = await failure_of(
         engine,
-        one_task("{type: transform, set: {n: 'input.xs.map(a, input.xs.map(b, input.xs.map(c, a + b + c))).size()'}}"),
+        one_task(
+            "{type: transform, set: {n: 'input.xs.map(a, input.xs.map(b, input.xs.map(c, a + b + c))).size()'}}"
+        ),
         {"xs": list(range(100))},
     )
 
@@ -248,7 +253,9 @@ async def test_a_locked_database_is_waited_for_from_the_loop_and_then_said(tmp_p
     from penstock.adapters.sqlite.store import SqliteStore
 
     path = tmp_path / "shop.db"
-    async with harness(activities=ACTIVITIES, store=SqliteStore(path, busy_seconds_max=0.5)) as engine:
+    async with harness(
+        activities=ACTIVITIES, store=SqliteStore(path, busy_seconds_max=0.5)
+    ) as engine:
         await engine.register(one_task("{do: echo}"))
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -277,7 +284,9 @@ async def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
     folder.mkdir()
     mounted = (
         subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
+            capture_output=True,
+            check=False,
         ).returncode
         == 0
     )

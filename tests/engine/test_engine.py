@@ -58,7 +58,14 @@ async def beats() -> Any:
     return here.progress
 
 
-ACTIVITIES = [note, flaky, fails, in_thread, waits, beats]
+@activity
+async def spoil(value: Any, constant: list[int]) -> list[int]:
+    value["x"].append(2)
+    constant.append(2)
+    return [len(value["x"]) - 1, len(constant) - 1]
+
+
+ACTIVITIES = [note, flaky, fails, in_thread, waits, beats, spoil]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +79,9 @@ async def engine() -> AsyncIterator[Harness]:
         yield made
 
 
-async def started(engine: Harness, document: str, input: Any = None, **options: Any) -> penstock.Run:
+async def started(
+    engine: Harness, document: str, input: Any = None, **options: Any
+) -> penstock.Run:
     registered = await engine.register(document)
     return await engine.start(registered.id, input, **options)
 
@@ -92,9 +101,12 @@ async def test_a_retry_waits_as_its_policy_says(engine: Harness) -> None:
     assert (await engine.types(run)).count("task_retried") == 2
 
 
-async def test_pause_holds_attempts_and_timers_and_resume_shifts_what_is_relative(engine: Harness) -> None:
+async def test_pause_holds_attempts_and_timers_and_resume_shifts_what_is_relative(
+    engine: Harness,
+) -> None:
     run = await started(
-        engine, "id: d\ntasks:\n  t: {type: timer, delay: 60s}\n  n: {do: note, after: [t], inputs: {value: {value: 1}}}\n"
+        engine,
+        "id: d\ntasks:\n  t: {type: timer, delay: 60s}\n  n: {do: note, after: [t], inputs: {value: {value: 1}}}\n",
     )
     await engine.skip(30)
     await run.pause(by="ada", reason="lunch")
@@ -152,7 +164,9 @@ async def test_terminate_undoes_nothing(engine: Harness) -> None:
 
 
 async def test_the_runs_own_timeout_ends_it_timed_out(engine: Harness) -> None:
-    run = await started(engine, "id: d\ntimeouts: {run: 1h}\ntasks:\n  s: {type: signal, name: go}\n")
+    run = await started(
+        engine, "id: d\ntimeouts: {run: 1h}\ntasks:\n  s: {type: signal, name: go}\n"
+    )
 
     with pytest.raises(penstock.RunFailed) as caught:
         await engine.finish(run)
@@ -161,7 +175,8 @@ async def test_the_runs_own_timeout_ends_it_timed_out(engine: Harness) -> None:
 
 async def test_a_signal_that_comes_before_its_waiter_is_kept(engine: Harness) -> None:
     run = await started(
-        engine, "id: d\ntasks:\n  t: {type: timer, delay: 1h}\n  s: {type: signal, name: go, after: [t]}\n"
+        engine,
+        "id: d\ntasks:\n  t: {type: timer, delay: 1h}\n  s: {type: signal, name: go, after: [t]}\n",
     )
     await run.signal("go", "early", message_id="m1")
     await run.signal("go", "early", message_id="m1")
@@ -268,7 +283,9 @@ async def test_listeners_hear_of_events_and_never_harm_a_run(engine: Harness) ->
     engine.on(None, lambda change: heard.append(change.type))
     engine.on("run_started", broken)
     run = await started(
-        engine, "id: d\ntasks:\n  p: {type: publish, topic: orders, payload: {n: '${input.n}'}}\n", {"n": 7}
+        engine,
+        "id: d\ntasks:\n  p: {type: publish, topic: orders, payload: {n: '${input.n}'}}\n",
+        {"n": 7},
     )
 
     await engine.finish(run)
@@ -356,11 +373,15 @@ async def test_a_run_goes_on_where_it_was_after_a_restart(tmp_path: Path) -> Non
         "  t: {type: timer, delay: 1h, after: [m]}\n  s: {type: signal, name: go, after: [t]}\n"
         "  r: {type: transform, set: {out: 'tasks.m.output'}, after: [s]}\n"
     )
-    async with harness(activities=ACTIVITIES, store=SqliteStore(tmp_path / "a.db"), clock=clock) as engine:
+    async with harness(
+        activities=ACTIVITIES, store=SqliteStore(tmp_path / "a.db"), clock=clock
+    ) as engine:
         await started(engine, document, {"xs": [1, 2, 3]}, id="r")
         await engine.settle()
         await (await engine.get("r")).pause()
-    async with harness(activities=ACTIVITIES, store=SqliteStore(tmp_path / "a.db"), clock=clock) as engine:
+    async with harness(
+        activities=ACTIVITIES, store=SqliteStore(tmp_path / "a.db"), clock=clock
+    ) as engine:
         run = await engine.get("r")
         await run.resume()
         await engine.skip(hours=2)
@@ -391,7 +412,9 @@ async def test_a_second_engine_stands_by_and_its_commands_reach_the_owner(tmp_pa
     url = f"sqlite:///{tmp_path}/shop.db"
     async with penstock.open(url, activities=ACTIVITIES, node="first") as owner:
         async with penstock.open(url, activities=ACTIVITIES, node="second") as standby:
-            await standby.register("id: d\ntasks:\n  s: {type: signal, name: go}\n  n: {do: note, after: [s], inputs: {value: {from: s}}}\n")
+            await standby.register(
+                "id: d\ntasks:\n  s: {type: signal, name: go}\n  n: {do: note, after: [s], inputs: {value: {from: s}}}\n"
+            )
             run = await standby.start("d", id="r")
             await run.signal("go", "hello")
             assert await asyncio.wait_for(run.result(), 5) == "hello"
@@ -405,7 +428,8 @@ async def test_a_second_engine_stands_by_and_its_commands_reach_the_owner(tmp_pa
 async def test_global_data_is_seen_and_the_value_used_is_recorded(engine: Harness) -> None:
     await engine.set_global(rate=3)
     run = await started(
-        engine, "id: d\ntasks:\n  a: {do: note, inputs: {value: '${global.rate * 2}'}}\n  s: {type: signal, name: go, after: [a]}\n"
+        engine,
+        "id: d\ntasks:\n  a: {do: note, inputs: {value: '${global.rate * 2}'}}\n  s: {type: signal, name: go, after: [a]}\n",
     )
     await engine.settle()
     await engine.set_global(rate=None)
@@ -422,9 +446,24 @@ async def test_an_attempt_that_waits_too_long_for_a_place_fails() -> None:
     ) as engine:
         await started(engine, "id: blocker\ntasks:\n  a: {do: waits}\n")
         await engine.settle()
-        run = await started(engine, "id: d\ntasks:\n  a: {do: note, timeout: {scheduleToStart: 30s}}\n")
+        run = await started(
+            engine, "id: d\ntasks:\n  a: {do: note, timeout: {scheduleToStart: 30s}}\n"
+        )
 
         with pytest.raises(penstock.RunFailed) as caught:
             await engine.finish(run)
     assert caught.value.failure.code == "schedule-to-start"
     assert CALLS == []
+
+
+async def test_an_activity_may_change_its_arguments_without_harm(engine: Harness) -> None:
+    run = await started(
+        engine,
+        "id: d\ntasks:\n"
+        "  a: {do: note, inputs: {value: {from: input}}}\n"
+        "  b: {do: spoil, after: [a], inputs: {value: {from: a}, constant: {value: [1]}}}\n"
+        "  c: {do: spoil, after: [b], inputs: {value: {from: a}, constant: {value: [1]}}}\n",
+        {"x": [1], "big": "y" * 5000},
+    )
+
+    assert await engine.finish(run) == [1, 1]

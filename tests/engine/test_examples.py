@@ -140,7 +140,11 @@ async def test_a_settlement_asks_a_real_server_and_moves_money_under_a_lock(
         check_balance={"sufficient": True}, debit_account=None, credit_account=None, credit_merchant=None,
         debit_merchant=None, refuse_payment=None,
     )  # fmt: skip
-    text = (EXAMPLES / "settlement.yaml").read_text().replace("https://fraud.example/score", fraud_server)
+    text = (
+        (EXAMPLES / "settlement.yaml")
+        .read_text()
+        .replace("https://fraud.example/score", fraud_server)
+    )
     async with penstock.open(
         f"sqlite:///{tmp_path}/a.db", activities=world.activities, secrets={"FRAUD_TOKEN": "token"}
     ) as engine:
@@ -153,7 +157,9 @@ async def test_a_settlement_asks_a_real_server_and_moves_money_under_a_lock(
 
 
 async def test_a_ticket_ends_when_the_customer_is_silent() -> None:
-    world = World(triage_ticket={"team": "pumps"}, send_mail=None, send_survey="sent", escalate_ticket=None)
+    world = World(
+        triage_ticket={"team": "pumps"}, send_mail=None, send_survey="sent", escalate_ticket=None
+    )
     async with harness(activities=world.activities) as engine:
         run = await begun(engine, "ticket", {"customer": "c", "subject": "leak"})
         await run.submit("talk[1]/answer", {"text": "try this"}, by="bob")

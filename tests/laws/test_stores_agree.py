@@ -42,7 +42,9 @@ async def undo(*given: Any) -> None:
         raise penstock.Fail("cannot be undone")
 
 
-async def histories(store: Store, clock: SkipClock, document: dict[str, Any], seed: int) -> dict[str, list[bytes]]:
+async def histories(
+    store: Store, clock: SkipClock, document: dict[str, Any], seed: int
+) -> dict[str, list[bytes]]:
     async with harness(activities=[x, undo], store=store, clock=clock) as engine:
         await engine.register(CHILD)
         await engine.register(document)
@@ -70,16 +72,27 @@ async def histories(store: Store, clock: SkipClock, document: dict[str, Any], se
     deadline=None,
     derandomize="PENSTOCK_EXAMPLES" not in os.environ,
     database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
 )
 @given(document=documents(), seed=st.integers(0, 1000))
 def test_sqlite_gives_the_same_histories_as_memory(document: dict[str, Any], seed: int) -> None:
     assume(not examine_document(document).errors)
     with tempfile.TemporaryDirectory() as folder:
         memory_clock, sqlite_clock = SkipClock(), SkipClock()
-        memory = asyncio.run(histories(MemoryStore(clock=memory_clock.now), memory_clock, document, seed))
+        memory = asyncio.run(
+            histories(MemoryStore(clock=memory_clock.now), memory_clock, document, seed)
+        )
         sqlite = asyncio.run(
-            histories(SqliteStore(Path(folder) / "a.db", clock=sqlite_clock.now), sqlite_clock, document, seed)
+            histories(
+                SqliteStore(Path(folder) / "a.db", clock=sqlite_clock.now),
+                sqlite_clock,
+                document,
+                seed,
+            )
         )
 
     assert memory.keys() == sqlite.keys()

@@ -26,6 +26,8 @@ from penstock.policy.retry import delay, lasting
 GRACE_SECONDS = 30.0
 """How long activities that were told to stop may take (SPEC 4.4)."""
 POISON_LOSSES = 3
+UNDO_LOSSES_MAX = 5
+"""An undo keeps no `TaskStarted`, so that another's crash may have been the cause: it gets more chances."""
 LOST_CAREFUL = 2
 """From this many losses in a row an attempt is begun only after its `TaskStarted` is stored (SPEC 4.3)."""
 PRIORITIES = {"high": 0, "normal": 1, "low": 2}
@@ -276,6 +278,12 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
         undoing = _undo(flow, key, attempt)
         if undoing.due is not None and undoing.due > command.at:
             return []
+        if undoing.lost + 1 >= UNDO_LOSSES_MAX:
+            failure = Failure(
+                code="poison",
+                message=f"the undo of `{key}` was lost {UNDO_LOSSES_MAX} times in a row while it ran",
+            )
+            return [e.UndoFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
         return [e.UndoLost(at=command.at, key=key, attempt=attempt)]
     node, state = _attempt(flow, key, attempt)
     if state.status == RETRYING and state.due is not None and state.due > command.at:

@@ -925,22 +925,34 @@ class Flow:
             state.arguments = bytes(self._outcomes[self._cursor - 1])
 
     def arguments(self, key: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-        """What an attempt is called with, and which parameters are secrets; may raise Need."""
-        path, _, node, state = self.locate(key)
+        return self.arguments_of(*self.locate(key))
+
+    def arguments_of(
+        self, path: str, scope: Scope, node: Node, state: TaskState
+    ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """What an attempt is called with, the caller's own, and which parameters are secrets; may raise Need."""
         fixed: dict[str, Any] = {} if state.arguments is None else decode(state.arguments)
         values: dict[str, Any] = {}
         secrets: list[tuple[str, str]] = []
         for given in node.inputs:
+            name = given.name
             if given.secret is not None:
-                secrets.append((given.name, given.secret))
-            elif given.name in fixed:
-                values[given.name] = fixed[given.name]
+                secrets.append((name, given.secret))
+            elif name in fixed:
+                values[name] = fixed[name]
             elif given.value is not UNSET:
-                values[given.name] = given.value
+                values[name] = own(given.value)
             else:
-                values[given.name] = self._source(path, given.source or "")
-        for name, value in fixed.items():
-            values.setdefault(name, value)
+                before = scope.tasks.get(given.source or "")
+                if before is not None and before.output is not None:
+                    values[name] = decode(before.output)
+                elif given.source == "input" and self.run.input is not None:
+                    values[name] = decode(self.run.input)
+                else:
+                    values[name] = own(self._source(path, given.source or ""))
+        if fixed:
+            for name, value in fixed.items():
+                values.setdefault(name, value)
         return values, secrets
 
     def _settled(self, scope: Scope, source: str) -> bool:
@@ -1066,7 +1078,7 @@ class Flow:
 
     def locate(self, key: str) -> tuple[str, Scope, Node, TaskState]:
         """A task by its key; KeyError if it is not in the state (any more)."""
-        path, _, id = key.rpartition("/")
+        path, _, id = key.rpartition("/") if "/" in key else ("", "", key)
         scope = self.run.scopes[path]
         return path, scope, self.plan.scopes[scope.plan].nodes[id], scope.tasks[id]
 
@@ -1129,6 +1141,11 @@ RUN, GRACE, BEGIN = "#run", "#grace", "#begin"
 def static(key: str) -> str:
     """The path of a task in its definition."""
     return "/".join([segment.partition("[")[0] for segment in key.split("/")])
+
+
+def own(value: Any) -> Any:
+    """A copy, where the value could be changed by whoever gets it."""
+    return decode(encode(value)) if isinstance(value, dict | list) else value
 
 
 def natural(key: str) -> list[tuple[int, str]]:

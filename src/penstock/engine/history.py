@@ -123,4 +123,3 @@ def _filled(ref: Ref, values: dict[int, Any]) -> Any:
     if isinstance(ref, list):
         return [_filled(v, values) for v in ref]  # type: ignore[reportUnknownVariableType]
     return values[ref] if ref else None
-

@@ -11,8 +11,9 @@ import logging
 
 from penstock.core.owed import owed
 from penstock.engine import points
-from penstock.engine.engine import Engine, Item
+from penstock.engine.engine import Engine
 from penstock.engine.history import Entry
+from penstock.engine.inbox import Item
 from penstock.errors import Fenced, StoreError
 from penstock.model import commands as c
 from penstock.model.effects import Abandon, Execute
@@ -50,7 +51,9 @@ class Ownership:
                 owner and owner.node, owner and owner.pid,
             )  # fmt: skip
         if keep:
-            self._task = asyncio.get_running_loop().create_task(self._keep(), name="penstock.ownership")
+            self._task = asyncio.get_running_loop().create_task(
+                self._keep(), name="penstock.ownership"
+            )
         return owned
 
     async def close(self) -> None:
@@ -127,17 +130,20 @@ class Ownership:
         now = engine.clock.now()
         if not clean:
             for effect in owed(entry.flow.run):
-                if isinstance(effect, Execute | Abandon) and not engine.known(run_id, effect):
+                if isinstance(effect, Execute | Abandon) and not engine.attempts.known(
+                    run_id, effect
+                ):
                     self.counts["lost"] += 1
-                    once = engine.once(entry, effect.key)
+                    once = engine.attempts.once(entry, effect.key)
                     engine.post(
-                        run_id, Item(c.LoseTask(at=now, key=effect.key, attempt=effect.attempt, once=once))
+                        run_id,
+                        Item(c.LoseTask(at=now, key=effect.key, attempt=effect.attempt, once=once)),
                     )
         if points.reach is not None:
             points.reach("recovery.lost")
         if entry.flow.run.dues and entry.flow.run.dues[0][0] <= now:
             engine.post(run_id, Item(c.Wake(at=now)))
-        engine.post(run_id, Item(engine.reconcile))
+        engine.post(run_id, Item(None))
 
     async def _keep(self) -> None:
         engine = self._engine

@@ -20,7 +20,9 @@ from penstock.ports.store import DefinitionRow
 from penstock.verify.structure import Examined, check, examine_document, examine_file, examine_text
 
 
-def examine(source: Any, *, name: str = "<definition>", activities: Collection[str] | None = None) -> Examined:
+def examine(
+    source: Any, *, name: str = "<definition>", activities: Collection[str] | None = None
+) -> Examined:
     """A path, a text, or a document as data, with all that is to be said about it."""
     if isinstance(source, Loaded):
         findings = [*source.findings, *check(source, activities=activities)]
@@ -31,7 +33,9 @@ def examine(source: Any, *, name: str = "<definition>", activities: Collection[s
         try:
             return examine_file(source, activities=activities)
         except OSError as error:
-            raise NotFound(f"cannot read {source}: {error.strerror}", hint="give a file, a text or a dict") from error
+            raise NotFound(
+                f"cannot read {source}: {error.strerror}", hint="give a file, a text or a dict"
+            ) from error
     return examine_document(source, source=name, activities=activities)
 
 
@@ -55,14 +59,20 @@ async def register(
     kept = await engine.store.publish(row)
     engine.plans.setdefault((kept.id, kept.version), plan)
     engine.newest.pop(kept.id, None)
-    return Registered(id=kept.id, version=kept.version, new=kept.created_at == row.created_at, findings=findings)
+    return Registered(
+        id=kept.id, version=kept.version, new=kept.created_at == row.created_at, findings=findings
+    )
 
 
 def misfits(engine: Engine, loaded: Loaded, plan: Plan) -> Iterator[Finding]:
     """Inputs that the activity, as far as it is known here, does not take."""
     for scope in plan.scopes.values():
         for node in scope.nodes.values():
-            served = engine.activities.get(node.config.get("activity", "")) if node.type == "activity" else None
+            served = (
+                engine.activities.get(node.config.get("activity", ""))
+                if node.type == "activity"
+                else None
+            )
             if served is None or not served.parameters or served.open_ended:
                 continue
             for given in node.inputs:

@@ -13,9 +13,9 @@ from penstock.core.owed import reasons
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
 from penstock.engine.audit import audit
-from penstock.engine.engine import Change as Noticed
 from penstock.engine.engine import Engine
 from penstock.engine.history import Entry
+from penstock.engine.observers import Noticed
 from penstock.engine.recovery import Ownership
 from penstock.engine.registration import register
 from penstock.engine.show import shown
@@ -44,7 +44,9 @@ class LocalRuns:
 
     # --- definitions and starts ------------------------------------------------------------------------------
 
-    async def register(self, source: Any, *, name: str = "<definition>", by: str | None = None) -> Registered:
+    async def register(
+        self, source: Any, *, name: str = "<definition>", by: str | None = None
+    ) -> Registered:
         return await register(self.engine, source, name=name, by=by)
 
     async def start(
@@ -64,12 +66,17 @@ class LocalRuns:
         """On disk on return. The same id with the same definition and input is the same run, started once."""
         engine = self.engine
         if priority is not None and priority not in PRIORITIES:
-            raise Rejected("priority-unknown", f"`{priority}` is no priority; take high, normal or low")
+            raise Rejected(
+                "priority-unknown", f"`{priority}` is no priority; take high, normal or low"
+            )
         run_id = _checked_id(id) if id is not None else uuid.uuid4().hex
         raw = encode_payload(input)
         number, plan = await self._plan(definition, version)
-        if engine.owner is not None and engine.open_count() >= engine.settings.runs_max:
-            raise Busy(f"{engine.settings.runs_max} runs are open, which is the limit", hint="try again later")
+        if engine.owner is not None and engine.open_runs >= engine.settings.runs_max:
+            raise Busy(
+                f"{engine.settings.runs_max} runs are open, which is the limit",
+                hint="try again later",
+            )
         command = c.StartRun(
             at=engine.clock.now(), id=run_id, definition=definition, version=number, input=raw,
             priority=None if priority is None else PRIORITIES[priority], deadline=deadline, delay=delay,
@@ -144,11 +151,13 @@ class LocalRuns:
         if found and self.engine.owner is None:
             owner = await self.engine.store.owner()
             if owner is None or owner.pid == 0:
-                found.append(WhyView("owner", "", "no engine owns the database now; start one to go on"))
+                found.append(
+                    WhyView("owner", "", "no engine owns the database now; start one to go on")
+                )
         return found
 
     def _worker_of(self, run: Run, key: str) -> str:
-        for activity, tickets in self.engine.unserved.items():
+        for activity, tickets in self.engine.attempts.unserved.items():
             if any(ticket[0] == run.id and ticket[1] == key for ticket in tickets):
                 return f"; it waits for a worker that serves `{activity}`"
         return ""
@@ -164,10 +173,10 @@ class LocalRuns:
         """The output of a completed run; RunFailed for one that ended otherwise. Waits for the end."""
         engine = self.engine
         if engine.in_memory(id):
-            return await self._outcome(await engine.closing(id))
+            return await self._outcome(await engine.observers.closing(id))
         pause = LOOK_SECONDS
         while True:
-            waiting = engine.closing(id)
+            waiting = engine.observers.closing(id)
             row = await self.find(id)
             if not row.open:
                 waiting.cancel()
@@ -193,7 +202,7 @@ class LocalRuns:
     async def watch(self, id: str) -> AsyncIterator[Change]:
         """What has happened so far, then what happens, in order, until the run is closed."""
         engine = self.engine
-        queue = engine.watch(id)
+        queue = engine.observers.watch(id)
         seq = 0
         try:
             row = await self.find(id)
@@ -220,7 +229,7 @@ class LocalRuns:
                     yield Change(id, seq, noticed.type, noticed.status, noticed.event)
                     noticed = queue.get_nowait() if not queue.empty() else None
         finally:
-            engine.unwatch(id, queue)
+            engine.observers.unwatch(id, queue)
 
     async def list(self, query: Query) -> list[Row]:
         return await self.engine.store.list(query)
@@ -232,7 +241,10 @@ class LocalRuns:
             formula = flow.plan.queries.get(name)
             if formula is None:
                 known = ", ".join(flow.plan.queries) or "none"
-                return False, Rejected("query-unknown", f"`{flow.run.definition}` has no query `{name}`; it has: {known}")
+                return False, Rejected(
+                    "query-unknown",
+                    f"`{flow.run.definition}` has no query `{name}`; it has: {known}",
+                )
             if flow.run.closed:
                 return False, Rejected("run-closed", f"run {id} has ended {flow.run.status}")
             try:
@@ -256,28 +268,42 @@ class LocalRuns:
     # --- commands --------------------------------------------------------------------------------------------
 
     async def signal(
-        self, id: str, name: str, payload: Any = None, *, by: str | None = None, message_id: str = ""
+        self,
+        id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        by: str | None = None,
+        message_id: str = "",
     ) -> None:
         raw = encode_payload(payload)
         await self.engine.command(
-            id, c.SendSignal(at=self.engine.clock.now(), name=name, payload=raw, by=by, id=message_id)
+            id,
+            c.SendSignal(at=self.engine.clock.now(), name=name, payload=raw, by=by, id=message_id),
         )
 
-    async def update(self, id: str, name: str, payload: Any = None, *, by: str | None = None) -> Any:
+    async def update(
+        self, id: str, name: str, payload: Any = None, *, by: str | None = None
+    ) -> Any:
         """A message that is answered: by the reply of the task that takes it."""
         engine = self.engine
         update_id = uuid.uuid4().hex
         raw = encode_payload(payload)
-        answer = engine.answering(update_id)
-        closed = engine.closing(id)
+        answer = engine.observers.answering(update_id)
+        closed = engine.observers.closing(id)
         try:
             await engine.command(
-                id, c.SendSignal(at=engine.clock.now(), name=name, payload=raw, by=by, id=update_id, update=True)
+                id,
+                c.SendSignal(
+                    at=engine.clock.now(), name=name, payload=raw, by=by, id=update_id, update=True
+                ),
             )
             await asyncio.wait([answer, closed], return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 return decode(answer.result())
-            raise Rejected("update-unanswered", f"run {id} has ended without taking update `{name}`")
+            raise Rejected(
+                "update-unanswered", f"run {id} has ended without taking update `{name}`"
+            )
         finally:
             answer.cancel()
             closed.cancel()
@@ -292,10 +318,19 @@ class LocalRuns:
         await self.engine.command(id, c.CancelRun(at=self.engine.clock.now(), by=by, reason=reason))
 
     async def terminate(self, id: str, *, by: str | None = None, reason: str = "") -> None:
-        await self.engine.command(id, c.TerminateRun(at=self.engine.clock.now(), by=by, reason=reason))
+        await self.engine.command(
+            id, c.TerminateRun(at=self.engine.clock.now(), by=by, reason=reason)
+        )
 
     async def form(
-        self, id: str, key: str, act: str, *, by: str | None = None, data: Any = None, to: str | None = None
+        self,
+        id: str,
+        key: str,
+        act: str,
+        *,
+        by: str | None = None,
+        data: Any = None,
+        to: str | None = None,
     ) -> None:
         at = self.engine.clock.now()
         command: c.Command
@@ -310,12 +345,16 @@ class LocalRuns:
         elif act == "delegate" and to:
             command = c.DelegateForm(at=at, key=key, by=by, to=to)
         else:
-            raise Rejected("form-act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)")
+            raise Rejected(
+                "form-act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)"
+            )
         await self.engine.command(id, command)
 
     async def set_global(self, values: Mapping[str, Any]) -> None:
         """Global data of the namespace; None removes a name. Runs see it from now on, the owner's within seconds."""
-        raw = {name: None if value is None else encode_payload(value) for name, value in values.items()}
+        raw = {
+            name: None if value is None else encode_payload(value) for name, value in values.items()
+        }
         await self.engine.store.set_global(raw)
         await self.engine.load_globals()
 
@@ -326,7 +365,7 @@ class LocalRuns:
     # --- the rest --------------------------------------------------------------------------------------------
 
     def on(self, types: Sequence[str] | None, listener: Callable[[Change], Any]) -> None:
-        self.engine.listen(
+        self.engine.observers.listen(
             None if types is None else frozenset(types),
             lambda noticed: listener(
                 Change(noticed.run_id, noticed.seq, noticed.type, noticed.status, noticed.event)
@@ -351,5 +390,7 @@ class LocalRuns:
 
 def _checked_id(id: str) -> str:
     if not id or len(id) > ID_CHARACTERS_MAX or not id.isprintable():
-        raise Rejected("id-invalid", f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {id!r:.80}")
+        raise Rejected(
+            "id-invalid", f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {id!r:.80}"
+        )
     return id

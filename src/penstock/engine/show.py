@@ -62,7 +62,9 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
 
 
 def event_closes(event: e.Event) -> bool:
-    return isinstance(event, e.RunCompleted | e.RunFailed | e.RunCancelled | e.RunTimedOut | e.RunTerminated)
+    return isinstance(
+        event, e.RunCompleted | e.RunFailed | e.RunCancelled | e.RunTimedOut | e.RunTerminated
+    )
 
 
 def _note_event(event: e.Event, tasks: dict[str, TaskView]) -> None:
@@ -75,7 +77,11 @@ def _note_event(event: e.Event, tasks: dict[str, TaskView]) -> None:
             )  # fmt: skip
         case e.TaskFailed():
             tasks[event.key] = TaskView(
-                key=event.key, status="FAILED", error=event.failure, attempts=event.attempt, ended_at=event.at
+                key=event.key,
+                status="FAILED",
+                error=event.failure,
+                attempts=event.attempt,
+                ended_at=event.at,
             )
         case _:
             pass

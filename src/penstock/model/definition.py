@@ -136,7 +136,9 @@ class Datum(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     schema: Any = None
 
 
-class Definition(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+class Definition(
+    Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"
+):
     """A workflow as data. Expanded: start and end exist, every shorthand is gone."""
 
     id: str

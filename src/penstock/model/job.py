@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,26 +17,29 @@ class Job(Struct):
     run_id: str
     generation: int
     key: str
-    """The task's key in its run; `undo:KEY` for the compensation of KEY."""
     attempt: int
     activity: str
     arguments: Any
-    """A dict becomes keyword arguments, a list positional ones, anything else the one argument."""
+    """A dict becomes keyword arguments, a list positional ones, anything else the one argument. They are the
+    worker's own: whoever made the job reads them no more."""
     idempotency_key: str
     """The same over all attempts of one task."""
     start_to_close: float | None = None
     heartbeat: float | None = None
-    schedule_to_start: float | None = None
     progress: Any = None
     """What the last attempt's heartbeat carried."""
-    secrets: tuple[tuple[str, str], ...] = ()
+    secrets: Sequence[tuple[str, str]] = ()
     """(parameter, NAME): resolved only where the activity runs."""
-    priority: int = 1
-    deadline: float | None = None
-    queue: str = "default"
     once: bool = False
-    scheduled_at: float = 0.0
+    undo: bool = False
+    """It is a compensation of `key`."""
     started_at: float = 0.0
+    lost: int = 0
+    """Losses in a row of the attempts before; from the second on it is begun with care (SPEC 4.3)."""
+    poison: int = 0
+    """Those of them that count."""
+    recorded: bool = False
+    """Its `TaskStarted` is stored."""
 
 
 class LogLine(Struct, frozen=True):

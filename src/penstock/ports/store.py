@@ -154,9 +154,7 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
-    async def append(
-        self, appends: Sequence[Append]
-    ) -> list[Appended | Exception]:
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         """One commit for many, on disk on return. One append is whole or refused, and none harms
         another: refused ones come back as RevisionConflict or Fenced in their place. After a lost answer the store
         looks for its own append first. Raises StoreError only if nothing at all was written."""
@@ -196,9 +194,7 @@ class Store(Protocol):
         """The newest replaces the one before; one commit for all; durable, but nothing depends on it."""
         ...
 
-    async def open_runs(
-        self, *, after: RunKey = 0, limit: int = 1000
-    ) -> list[Row]:
+    async def open_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
         """Rows of runs that are not terminal, by key, for recovery in bulk."""
         ...
 

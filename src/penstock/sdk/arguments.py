@@ -87,14 +87,10 @@ class Parameters:
             if self._converted or secrets:
                 call = self._convert(arguments, secrets)
                 return function(*call.positional, **call.named)
-            # What lies deeper is copied: the engine goes on reading what it has handed over.
             if kind is dict:
-                for each in arguments.values():
-                    if type(each) not in _ATOMS:
-                        return function(**_copy(arguments))
                 return function(**arguments)
             if kind is list:
-                return function(*_copy(arguments))
+                return function(*arguments)
             if arguments is None and self._takes_none:
                 return function()
             return function(arguments)
@@ -169,20 +165,10 @@ class _Call:
 
 def _call_of(arguments: Any, takes_none: bool) -> _Call:
     if type(arguments) is dict:
-        return _Call([], _copy(arguments))
+        return _Call([], dict(cast("dict[str, Any]", arguments)))
     if type(arguments) is list:
-        return _Call(_copy(arguments), {})
+        return _Call(list(cast("list[Any]", arguments)), {})
     return _Call([] if arguments is None and takes_none else [arguments], {})
-
-
-def _copy(value: Any) -> Any:
-    if type(value) is dict:
-        mapping = cast("dict[str, Any]", value)
-        return {key: each if type(each) in _ATOMS else _copy(each) for key, each in mapping.items()}
-    if type(value) is list:
-        items = cast("list[Any]", value)
-        return [each if type(each) in _ATOMS else _copy(each) for each in items]
-    return value
 
 
 def _converted(name: str, value: Any, annotation: Any) -> Any:

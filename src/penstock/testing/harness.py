@@ -56,7 +56,9 @@ class SkipClock:
 
     async def sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.call_at(self._now + seconds, lambda: None if future.done() else future.set_result(None))
+        self.call_at(
+            self._now + seconds, lambda: None if future.done() else future.set_result(None)
+        )
         await future
 
     def next(self) -> float | None:
@@ -89,10 +91,12 @@ class Harness(Engine):
         while quiet < QUIET_STEPS:
             await asyncio.sleep(0)
             quiet = quiet + 1 if self.core.quiet() else 0
-            if self.core.working():
+            if self.core.attempts.working():
                 await asyncio.sleep(0.001)
 
-    async def skip(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> None:
+    async def skip(
+        self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
+    ) -> None:
         """Let that much time pass, with everything that is due on the way, in order."""
         target = self.clock.now() + seconds + 60 * minutes + 3600 * hours + 86400 * days
         await self.settle()
@@ -135,7 +139,12 @@ async def harness(
     """`async with harness(activities=[…]) as engine:` on a memory store, or on the one given."""
     clock = clock or SkipClock()
     worker = LocalActivities(Registry(activities), clock, watch=False)
-    core = Core(store or MemoryStore(clock=clock.now), worker, clock, settings=settings or Settings(drain_seconds=0))
+    core = Core(
+        store or MemoryStore(clock=clock.now),
+        worker,
+        clock,
+        settings=settings or Settings(drain_seconds=0),
+    )
     ownership = Ownership(core)
     runs = LocalRuns(core, ownership)
     await core.open()

@@ -1,0 +1,211 @@
+"""What follows from what is stored and takes a while: children, signals to other runs, hints, snapshots.
+
+If an errand is cut off the state still owes it (`core/owed.py`), so that a crash, or a store that fails for a moment,
+costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.flow import Flow
+from penstock.core.values import decode, encode
+from penstock.engine import points
+from penstock.engine.history import Entry
+from penstock.engine.inbox import Item
+from penstock.errors import Busy, NotFound, PenstockError, Rejected, RevisionConflict, StoreError
+from penstock.model import commands as c
+from penstock.model.failure import failure_of
+from penstock.model.run import COMPLETED, Undo
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+log = logging.getLogger("penstock.engine")
+
+PASSING = (StoreError, Busy, RevisionConflict)
+"""Errors that say nothing of the run: the same may be done a little later."""
+AGAIN_SECONDS = 0.5
+
+
+class Errands:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._open: set[asyncio.Task[Any]] = set()
+
+    def __bool__(self) -> bool:
+        """Something is under way."""
+        return bool(self._open)
+
+    async def close(self) -> None:
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def run(self, work: Any, run_id: str | None = None) -> None:
+        """Work that follows from what is stored; if it is cut off, the state (of that run) still owes it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._open.add(task)
+        task.add_done_callback(partial(self._done, run_id))
+
+    def _done(self, run_id: str | None, task: asyncio.Task[Any]) -> None:
+        self._open.discard(task)
+        if task.cancelled() or self._engine.stopping:
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("errand.failed", exc_info=error)
+            if run_id is not None and isinstance(error, PASSING):
+                self._engine.timers.add(
+                    self._engine.clock.now() + AGAIN_SECONDS, self._engine.post, run_id, Item(None)
+                )
+
+    async def start_child(self, run_id: str, key: str) -> None:
+        """The child has the id that its parent's key gives it, so that starting it twice is starting it once."""
+        wanted = await self._engine.read(run_id, lambda flow: _child_of(flow, key))
+        if wanted is None:
+            return
+        child, config, run_facts = wanted
+        if points.reach is not None:
+            points.reach("child.before")
+        row = await self._engine.store.find(child)
+        if row is None:
+            try:
+                version = config["version"]
+                definition = await self._engine.store.definition(config["definition"], version)
+                if definition is None:
+                    raise NotFound(
+                        f"no definition `{config['definition']}`"
+                        + (f" version {version}" if version else "")
+                    )
+                plan = await self._engine.plan(definition.id, definition.version)
+                command = c.StartRun(
+                    at=self._engine.clock.now(), id=child, definition=definition.id, version=definition.version,
+                    input=encode(config["input"]), parent=run_id, parent_key=key, **run_facts,
+                )  # fmt: skip
+                await self._engine.command(child, command, plan)
+                if points.reach is not None:
+                    points.reach("child.after")
+                number = definition.version
+            except Rejected as error:
+                if error.code != "id-taken":
+                    await self._child_refused(run_id, key, error)
+                    return
+                number = ""
+            except PASSING:
+                raise  # still owed
+            except PenstockError as error:
+                await self._child_refused(run_id, key, error)
+                return
+        else:
+            number = row.version
+            if not row.open:
+                await self._tell_of(child)
+                return
+        await self._try(
+            run_id, c.RecordChild(at=self._engine.clock.now(), key=key, run=child, version=number)
+        )
+
+    async def _child_refused(self, run_id: str, key: str, error: PenstockError) -> None:
+        await self._try(
+            run_id,
+            c.CloseChild(
+                at=self._engine.clock.now(), key=key, status="FAILED", failure=failure_of(error)
+            ),
+        )
+
+    async def cancel_child(self, child: str) -> None:
+        row = await self._engine.store.find(child)
+        if row is None:
+            return
+        if row.open:
+            await self._try(
+                child, c.CancelRun(at=self._engine.clock.now(), reason="the parent run stops")
+            )
+        else:
+            await self._tell_of(child)
+
+    async def _tell_of(self, child: str) -> None:
+        row = await self._engine.store.find(child)
+        if row is None:
+            return
+        entry = (await self._engine.history.load([row])).get(child)
+        if isinstance(entry, Entry):
+            await self.tell_parent(entry)
+
+    async def tell_parent(self, entry: Entry) -> None:
+        """A closed child hands its result, and what can be undone, to its parent (SPEC 4.5)."""
+        if points.reach is not None:
+            points.reach("child.telling")
+        run = entry.flow.run
+        assert run.parent is not None
+        assert run.parent_key is not None
+        output = run.result
+        if output is None and run.result_ref:
+            output = encode(await self._engine.history.value(entry.row.key, run.result_ref))
+        undo: tuple[Undo, ...] = tuple(run.undo) if run.status == COMPLETED else ()
+        command = c.CloseChild(
+            at=self._engine.clock.now(), key=run.parent_key, status=run.status, output=output or b"null", failure=run.failure,
+            undo=undo,
+        )  # fmt: skip
+        await self._try(run.parent, command)
+
+    async def deliver(self, run_id: str, id: str, target: str, name: str, payload: bytes) -> None:
+        refused = ""
+        if points.reach is not None:
+            points.reach("deliver.before")
+        try:
+            await self._engine.command(
+                target,
+                c.SendSignal(
+                    at=self._engine.clock.now(),
+                    name=name,
+                    payload=payload,
+                    by=f"run:{run_id}",
+                    id=id,
+                ),
+            )
+        except PASSING:
+            raise  # still owed
+        except PenstockError as error:
+            refused = f"{error.code}: {error}"
+        if points.reach is not None:
+            points.reach("deliver.after")
+        await self._try(
+            run_id, c.RecordDelivery(at=self._engine.clock.now(), id=id, refused=refused)
+        )
+
+    async def _try(self, run_id: str, command: c.Command) -> None:
+        """Give a command that may have become pointless."""
+        try:
+            await self._engine.command(run_id, command)
+        except (Rejected, NotFound):
+            return
+
+    def hint(self, run_id: str) -> None:
+        if self._engine.hints is not None:
+            self.run(self._tell_owner(run_id))
+
+    async def _tell_owner(self, run_id: str) -> None:
+        owner = await self._engine.store.owner()
+        if owner is not None and owner.address and self._engine.hints is not None:
+            self._engine.hints.tell(owner.address, run_id)
+
+
+def _child_of(flow: Flow, key: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+    """The id of the child that a task waits for, what it is to be started with, and what it inherits."""
+    try:
+        state = flow.locate(key)[3]
+    except KeyError:
+        return None
+    if state.child is None or state.arguments is None or state.status != "WAITING":
+        return None
+    run = flow.run
+    facts = {
+        "depth": run.depth + 1, "parent_generation": run.generation, "created_by": run.created_by,
+        "priority": run.priority, "deadline": run.deadline,
+    }  # fmt: skip
+    return state.child, decode(state.arguments), facts

@@ -1,0 +1,29 @@
+"""What waits to be done to a run: a command, or a read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from penstock.core.flow import Flow
+from penstock.core.plan import Plan
+from penstock.model import commands as c
+
+Reader = Callable[[Flow], Any]
+
+
+class Item:
+    """A command or a read on its way to its run; without either, the run's owed effects are looked at anew."""
+
+    __slots__ = ("command", "future", "plan", "read", "tries")
+
+    def __init__(
+        self,
+        command: c.Command | None,
+        future: asyncio.Future[Any] | None = None,
+        plan: Plan | None = None,
+        read: Reader | None = None,
+    ) -> None:
+        self.command, self.future, self.plan, self.read = command, future, plan, read
+        self.tries = 0

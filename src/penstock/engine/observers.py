@@ -1,0 +1,123 @@
+"""Who waits for what happens to a run in this process: results, answers, watchers, listeners.
+
+Everything here is told only after it is on disk; nothing here can harm a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from penstock.engine.history import Entry
+from penstock.errors import Rejected
+from penstock.model import effects as f
+from penstock.model.events import Event
+from penstock.model.run import Run
+
+log = logging.getLogger("penstock.engine")
+
+
+class Noticed:
+    """An event that is on disk, as listeners and watchers get it."""
+
+    __slots__ = ("event", "run_id", "seq", "status")
+
+    def __init__(self, run_id: str, seq: int, event: Event, status: str) -> None:
+        self.run_id, self.seq, self.event, self.status = run_id, seq, event, status
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+
+Queue = asyncio.Queue["Noticed | None"]
+"""None: look for yourself; others have written, or it is over."""
+
+
+class Observers:
+    def __init__(self) -> None:
+        self._results: dict[str, list[asyncio.Future[Entry]]] = {}
+        self._answers: dict[str, asyncio.Future[bytes]] = {}
+        self._watchers: dict[str, list[Queue]] = {}
+        self._listeners: list[tuple[frozenset[str] | None, Callable[[Noticed], Any]]] = []
+
+    def __bool__(self) -> bool:
+        """Somebody wants each event."""
+        return bool(self._watchers or self._listeners)
+
+    def closing(self, run_id: str) -> asyncio.Future[Entry]:
+        """The run as it was closed, if this process learns of it."""
+        future: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        self._results.setdefault(run_id, []).append(future)
+        return future
+
+    def answering(self, update_id: str) -> asyncio.Future[bytes]:
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answers[update_id] = future
+        return future
+
+    def watch(self, run_id: str) -> Queue:
+        queue: Queue = asyncio.Queue()
+        self._watchers.setdefault(run_id, []).append(queue)
+        return queue
+
+    def unwatch(self, run_id: str, queue: Queue) -> None:
+        queues = self._watchers.get(run_id)
+        if queues is not None and queue in queues:
+            queues.remove(queue)
+            if not queues:
+                del self._watchers[run_id]
+
+    def watched(self, run_id: str) -> bool:
+        return run_id in self._watchers
+
+    def listen(self, types: frozenset[str] | None, listener: Callable[[Noticed], Any]) -> None:
+        self._listeners.append((types, listener))
+
+    def announce(self, run: Run, events: list[Event]) -> None:
+        """Events of one run, just stored."""
+        seq = run.revision - len(events)
+        queues = self._watchers.get(run.id, ())
+        for event in events:
+            seq += 1
+            noticed = Noticed(run.id, seq, event, run.status)
+            for queue in queues:
+                queue.put_nowait(noticed)
+            for types, listener in self._listeners:
+                if types is None or event.type in types:
+                    try:
+                        listener(noticed)
+                    except Exception:
+                        log.exception("listener.failed", extra={"run": run.id})
+
+    def answer(self, effect: f.Answer) -> None:
+        future = self._answers.pop(effect.id, None)
+        if future is not None and not future.done():
+            if effect.refused:
+                future.set_exception(Rejected("update-failed", effect.refused))
+            else:
+                future.set_result(effect.output)
+
+    def poke(self, run_id: str) -> None:
+        """Others have written: whoever watches looks for itself."""
+        for queue in self._watchers.get(run_id, ()):
+            queue.put_nowait(None)
+
+    def closed(self, run_id: str, entry: Entry) -> None:
+        for future in self._results.pop(run_id, ()):
+            if not future.done():
+                future.set_result(entry)
+        for queue in self._watchers.pop(run_id, ()):
+            queue.put_nowait(None)
+
+    def abandon(self, error: BaseException) -> None:
+        """The engine ends: nobody learns anything more here."""
+        for futures in [*self._results.values(), list(self._answers.values())]:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+        for queues in self._watchers.values():
+            for queue in queues:
+                queue.put_nowait(None)
