@@ -29,7 +29,7 @@ class Options:
 
     def seconds(self, usual: float) -> float:
         """How long to measure one variant: longer once the best is known."""
-        return usual / 3 if self.quick or len(self.variants) > 1 else usual
+        return usual / 2 if self.quick or len(self.variants) > 1 else usual
 
 
 @dataclass

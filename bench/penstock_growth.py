@@ -16,9 +16,11 @@ CLIENTS = 200
 RUNS_PER_WINDOW = 4_000
 RUNS_PER_WINDOW_QUICK = 1_000
 EVENTS_SHORT = 1_000
-EVENTS_LONG = 100_000
+EVENTS_LONG = 101_000
 EVENTS_LONG_QUICK = 10_000
-EVENTS_PER_WINDOW = 1_000
+EVENTS_PER_PART = 1_000
+PARTS_PER_WINDOW = 5
+"""A window of the short is five young runs, each from its 1,000th event on."""
 
 
 async def runs_window(engine: penstock.Engine, runs: int) -> float:
@@ -49,7 +51,7 @@ async def per_run(answer: Answer, folder: Path, full: Path, *, quick: bool) -> N
     report(answer, "growth: run, full", found[1], reduced=quick)
 
 
-async def grow(engine: penstock.Engine, run: penstock.Run, events: int) -> tuple[int, float]:
+async def grow(run: penstock.Run, events: int) -> tuple[int, float]:
     """Let a run pass until it has so many events more; how many and how long it took."""
     before = (await run.show()).revision
     passes = max(1, round(events / (LONG_ITEMS + 3)))
@@ -67,18 +69,21 @@ async def per_event(answer: Answer, folder: Path, *, quick: bool) -> None:
     async with penstock.open(url(folder / "long.db"), activities=ACTIVITIES) as engine:
         await engine.register(LONG)
         old = await engine.start("long", items, id=new_id())
-        await grow(engine, old, EVENTS_LONG_QUICK if quick else EVENTS_LONG)
+        await grow(old, EVENTS_LONG_QUICK if quick else EVENTS_LONG)
         reached = (await old.show()).revision
 
         async def short() -> float:
-            young = await engine.start("long", items, id=new_id())
-            await grow(engine, young, EVENTS_SHORT)
-            events, seconds = await grow(engine, young, EVENTS_PER_WINDOW)
-            await young.terminate()
+            events, seconds = 0, 0.0
+            for _ in range(PARTS_PER_WINDOW):
+                young = await engine.start("long", items, id=new_id())
+                await grow(young, EVENTS_SHORT)
+                part = await grow(young, EVENTS_PER_PART)
+                events, seconds = events + part[0], seconds + part[1]
+                await young.terminate()
             return seconds / events
 
         async def long() -> float:
-            events, seconds = await grow(engine, old, EVENTS_PER_WINDOW)
+            events, seconds = await grow(old, EVENTS_PER_PART * PARTS_PER_WINDOW)
             return seconds / events
 
         found = await alternate(short, long)

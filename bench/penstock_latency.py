@@ -9,7 +9,7 @@ from measure import Answer, Options, latencies, options, percentile
 from penstock_app import ACTIVITIES, SINGLE, new_id, url
 from workload import check_one, order
 
-SECONDS = 3.0
+SECONDS = 2.0
 
 
 async def measure(given: Options) -> list[float]:

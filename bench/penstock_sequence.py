@@ -16,7 +16,7 @@ from measure import Answer, Options, options, rate, say
 from penstock_app import ACTIVITIES, SEQUENCE, new_id, url
 from workload import check, order
 
-SECONDS = 6.0
+SECONDS = 4.0
 CLIENTS = [100, 200, 500, 1000]
 ALONE = 20
 DEPENDENT_COMMITS = 4

@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from plan import SUBJECTS
 
@@ -85,6 +86,8 @@ def _panel(
     axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(min(values) / 3, max(values) * 4)
     axes.set_title(f"{title}", loc="left", fontweight="bold")
     axes.set_xlabel(unit)

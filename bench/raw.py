@@ -113,9 +113,9 @@ class Writer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="where the database is made")
-    parser.add_argument("--quick", action="store_true", help="measure one second, not four")
+    parser.add_argument("--quick", action="store_true", help="measure one second, not three")
     arguments = parser.parse_args()
-    seconds = 1.0 if arguments.quick else 4.0
+    seconds = 1.0 if arguments.quick else 3.0
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         writer = Writer(create(Path(folder) / "raw.db"))
         writer.window(5)

@@ -26,8 +26,19 @@ BEGIN, END = "<!-- bench: generated from here -->", "<!-- bench: to here -->"
 WIDTH_MIN = 130
 NEW_PAGE = f"""# Benchmarks
 
-Measured by `make bench`, which asks every subject side by side in one go. What is asked and of whom is in
-`bench/plan.py`; what the figures must be is in `bench/verdict.py`.
+Measured by `make bench`, which asks every subject side by side in one go, in rounds; a figure is the median of its
+rounds, a ratio the median of the ratios in each round. What is asked and of whom is in `bench/plan.py`, what the
+figures must be in `bench/verdict.py`. All subjects get the same dicts of about 200 bytes, and every result is checked.
+
+- **raw**: our tables and indexes, written by a fixed script without any engine: what SQLite itself can do with 200
+  runs a commit.
+- **penstock**: as it comes, on SQLite with `synchronous=FULL`: hash chain, run rows, snapshots, recovery.
+- **dbos**: as it comes, on SQLite; the best of plain and asynchronous steps and of several concurrencies.
+- **restate**: its server as it comes, its log synced, called over HTTP on loopback; the best of its SDKs for TypeScript
+  and Python, of 24 partitions (its default) and 2, and of several concurrencies.
+
+Penstock and DBOS are libraries and share their process with who calls them; Restate is a server with three
+processes at work. That is part of the comparison, not corrected for.
 
 {BEGIN}
 {END}
@@ -37,6 +48,7 @@ Row = dict[str, Any]
 
 
 def show(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> None:
+    """Everything on the terminal."""
     console = Console()
     console.width = max(console.width, WIDTH_MIN)
     table = Table(title="figures (medians)", title_justify="left")
@@ -52,7 +64,7 @@ def show(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]
         table.add_row(question, *by_subject, unit, _ratios(cells))
     console.print(table)
     if facts:
-        kept = Table(title="penstock, per run", title_justify="left", show_header=False)
+        kept = Table(title="penstock, besides", title_justify="left", show_header=False)
         for name, value in facts.items():
             kept.add_row(name, _number(value))
         console.print(kept)
@@ -79,13 +91,13 @@ def keep(rows: Sequence[Row], facts: dict[str, Any]) -> None:
 
 def write_page(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> None:
     """Replace what is between the markers of `docs/bench.md`; the words around it stay."""
-    text = PAGE.read_text() if PAGE.exists() else NEW_PAGE
+    text = (PAGE.read_text() if PAGE.exists() else "").strip() or NEW_PAGE
     if BEGIN not in text or END not in text:
         text += f"\n{BEGIN}\n{END}\n"
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(f"{head}{BEGIN}\n\n{_markdown(rows, facts, verdicts)}\n{END}{tail}")
+    PAGE.write_text(f"{head}{BEGIN}\n\n{_markdown(rows, facts, verdicts)}\n{END}{tail.rstrip()}\n")
 
 
 def _markdown(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> str:
@@ -107,7 +119,7 @@ def _markdown(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Ver
     lines += ["", "| what it must reach | needed | measured | |", "|---|---|---|---|"]
     lines += [f"| {one.what} | {one.needed} | {one.got} | {one.word} |" for one in verdicts]
     if facts:
-        lines += ["", "| penstock, per run | |", "|---|---:|"]
+        lines += ["", "| penstock, besides | |", "|---|---:|"]
         lines += [f"| {name} | {_number(value)} |" for name, value in facts.items()]
     return "\n".join(lines) + "\n"
 

@@ -22,7 +22,7 @@ import process
 import report
 from peers import install
 from plan import PEERS, QUESTIONS, SUBJECTS, Question, script
-from verdict import judge
+from verdict import Verdict, judge
 
 QUICK_ROUNDS = 1
 
@@ -63,8 +63,10 @@ class Bench:
     def __init__(self, subjects: list[str], *, quick: bool) -> None:
         self._quick = quick
         self._pythons: dict[str, Path] = {}
-        self._answers: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._variants: dict[tuple[str, str], str | None] = {}
+        self._answers: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
         """By subject and question: the answer of each round."""
+        self.facts: dict[str, Any] = {}
         self.failures: list[str] = []
         for subject in subjects:
             self._prepare(subject)
@@ -85,15 +87,25 @@ class Bench:
         install.WORK.mkdir(exist_ok=True)
         # Not in the system's folder for temporary files, which may be memory, where a sync costs nothing.
         with tempfile.TemporaryDirectory(dir=install.WORK, ignore_cleanup_errors=True) as shared:
+            for subject in subjects:
+                if subject in question.choosing and not self._quick:
+                    say(f"{question.name}, variants: {subject}")
+                    self._choose(question, subject, Path(shared))
             for number in range(1, rounds + 1):
                 # Backwards in every other round, so that a slow hour of the machine meets all alike.
                 for subject in subjects if number % 2 else reversed(subjects):
                     say(f"{question.name}, round {number} of {rounds}: {subject}")
-                    self._ask_one(question, subject, Path(shared))
+                    answer = self._ask_one(question, subject, Path(shared))
+                    self._answers.setdefault((subject, question.name), []).append(answer)
 
-    def _ask_one(self, question: Question, subject: str, shared: Path) -> None:
-        before = self._answers.setdefault((subject, question.name), [])
-        variant = before[-1]["variant"] if before else None
+    def _choose(self, question: Question, subject: str, shared: Path) -> None:
+        answer = self._ask_one(question, subject, shared)
+        if answer is not None:
+            self._variants[subject, question.name] = answer["variant"]
+            self._remember(subject, answer)
+
+    def _ask_one(self, question: Question, subject: str, shared: Path) -> dict[str, Any] | None:
+        variant = self._variants.get((subject, question.name))
         folder = shared if question.shared_folder else Path(tempfile.mkdtemp(dir=shared))
         try:
             answer = process.ask(
@@ -107,66 +119,66 @@ class Bench:
         except process.Failed as error:
             self.failures.append(f"{question.name}, {subject}: {error}")
             say(f"  failed: {error}")
-            return
+            return None
         finally:
             if not question.shared_folder:
                 shutil.rmtree(folder, ignore_errors=True)
-        before.append(answer)
+        self._remember(subject, answer)
         for row in answer["rows"]:
             extra = f"  ({answer['variant']})" if answer["variant"] else ""
             say(f"  {row['question']}: {row['figure']:,.4g} {row['unit']}{extra}")
+        return answer
+
+    def _remember(self, subject: str, answer: dict[str, Any]) -> None:
+        """What Penstock says of itself besides its figures: commits and syncs per run."""
+        if subject == "penstock":
+            single = {name: v for name, v in answer["facts"].items() if not isinstance(v, dict)}
+            self.facts |= single
+
+    def _by_round(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        """The row of each round, by question and subject."""
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for (subject, _), answers in self._answers.items():
+            for answer in answers:
+                for row in answer["rows"] if answer else ():
+                    kept = {**row, "variant": answer["variant"]}
+                    found.setdefault((row["question"], subject), []).append(kept)
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a question and subject: the median over the rounds, with their spread."""
         found: list[dict[str, Any]] = []
-        for (subject, _), answers in self._answers.items():
-            by_question: dict[str, list[dict[str, Any]]] = {}
-            for answer in answers:
-                for row in answer["rows"]:
-                    by_question.setdefault(row["question"], []).append(row)
-            for question, rows in by_question.items():
-                figures = [row["figure"] for row in rows]
-                row = {
-                    "question": question,
-                    "subject": subject,
-                    "figure": round(statistics.median(figures), 4),
-                    "unit": rows[0]["unit"],
-                }
-                if len(figures) > 1:
-                    row |= {"low": round(min(figures), 4), "high": round(max(figures), 4)}
-                elif "low" in rows[0]:
-                    row |= {"low": round(rows[0]["low"], 4), "high": round(rows[0]["high"], 4)}
-                if rows[0].get("reduced"):
-                    row["reduced"] = True
-                if answers[-1]["variant"]:
-                    row["variant"] = answers[-1]["variant"]
-                found.append(row)
+        for (question, subject), rounds in self._by_round().items():
+            figures = [row["figure"] for row in rounds]
+            row: dict[str, Any] = {"question": question, "subject": subject}
+            row |= {"figure": round(statistics.median(figures), 4), "unit": rounds[0]["unit"]}
+            low = min(one.get("low", one["figure"]) for one in rounds)
+            high = max(one.get("high", one["figure"]) for one in rounds)
+            if low != high:
+                row |= {"low": round(low, 4), "high": round(high, 4)}
+            row |= {name: rounds[0][name] for name in ("reduced", "variant") if rounds[0].get(name)}
+            found.append(row)
         return found
 
-    def facts(self) -> dict[str, Any]:
-        """What Penstock says of itself besides its figures: commits and syncs per run."""
-        found: dict[str, Any] = {}
-        for (subject, _), answers in self._answers.items():
-            if subject == "penstock":
-                for answer in reversed(answers):
-                    found |= {
-                        name: v for name, v in answer["facts"].items() if not isinstance(v, dict)
-                    }
-        return found
+    def judged(self) -> list[Verdict]:
+        """What was asked for less than the question says is not judged."""
+        figures = {
+            key: [row["figure"] for row in rounds]
+            for key, rounds in self._by_round().items()
+            if not rounds[0].get("reduced")
+        }
+        return judge(figures)
 
     def tell(self, *, complete: bool) -> None:
-        rows, facts = self.rows(), self.facts()
-        whole = [row for row in rows if not row.get("reduced")]
-        figures = {(row["question"], row["subject"]): row["figure"] for row in whole}
-        verdicts = judge(figures)
-        report.show(rows, facts, verdicts)
+        rows, verdicts = self.rows(), self.judged()
+        report.show(rows, self.facts, verdicts)
         for failure in self.failures:
             say(f"failed: {failure}")
         if not complete or self.failures:
             say("not kept: only a bench of all subjects, without failures and not quick, is")
             return
-        report.keep(rows, facts)
-        report.write_page(rows, facts, verdicts)
+        report.keep(rows, self.facts)
+        report.write_page(rows, self.facts, verdicts)
         import plot  # late: it takes a second
 
         plot.draw(rows)

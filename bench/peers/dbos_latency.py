@@ -8,7 +8,7 @@ from measure import Answer, latencies, options, percentile
 from peers.dbos_app import launch, single, single_async
 from workload import check_one, order
 
-SECONDS = 3.0
+SECONDS = 2.0
 
 
 async def direct(number: int) -> None:

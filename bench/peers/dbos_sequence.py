@@ -11,7 +11,7 @@ from measure import Answer, options, rate
 from peers.dbos_app import launch, sequence, sequence_async
 from workload import check, order
 
-SECONDS = 6.0
+SECONDS = 4.0
 
 
 def in_threads(clients: int, seconds: float) -> float:

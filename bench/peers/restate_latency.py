@@ -8,7 +8,7 @@ from measure import Answer, Options, latencies, options, percentile
 from peers.restate_cluster import VARIANTS, cluster
 from workload import check_one, order
 
-SECONDS = 3.0
+SECONDS = 2.0
 
 
 async def measure(given: Options) -> dict[str, list[float]]:

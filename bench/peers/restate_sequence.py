@@ -10,7 +10,7 @@ from measure import Answer, Options, options, rate
 from peers.restate_cluster import VARIANTS, Cluster, cluster
 from workload import check, order
 
-SECONDS = 6.0
+SECONDS = 4.0
 WARM_SECONDS = 2.0
 CLIENTS = [64, 256]
 CHOICES = [f"{variant}-{clients}" for variant in VARIANTS for clients in CLIENTS]
