@@ -4,8 +4,8 @@
     python bench/run.py --quick             smaller, noisier, in three; nothing is kept
     python bench/run.py --only sequence --subjects penstock,raw
 
-Figures go to stdout as a table, progress to stderr. A whole question asked of all its subjects is kept in
-`bench/latest.json`, `bench/history.jsonl`, `docs/bench.md` and `docs/bench.svg`.
+Figures go to stdout as a table, progress to stderr. What is asked of all subjects is kept in `bench/latest.json`
+and `bench/history.jsonl`; all questions together make `docs/bench.md` and `docs/bench.svg`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def main() -> None:
     for question in QUESTIONS:
         if question.name in questions:
             bench.ask(question)
-    bench.tell(complete=not given.quick and len(subjects) == len(SUBJECTS))
+    keep = not given.quick and len(subjects) == len(SUBJECTS)
+    bench.tell(keep=keep, publish=keep and len(questions) == len(QUESTIONS))
     if bench.failures:
         raise SystemExit(1)
 
@@ -169,20 +170,23 @@ class Bench:
         }
         return judge(figures)
 
-    def tell(self, *, complete: bool) -> None:
+    def tell(self, *, keep: bool, publish: bool) -> None:
         rows, verdicts = self.rows(), self.judged()
         report.show(rows, self.facts, verdicts)
         for failure in self.failures:
             say(f"failed: {failure}")
-        if not complete or self.failures:
+        if not keep or self.failures:
             say("not kept: only a bench of all subjects, without failures and not quick, is")
             return
         report.keep(rows, self.facts)
+        say("kept in bench/latest.json and bench/history.jsonl")
+        if not publish:
+            return
         report.write_page(rows, self.facts, verdicts)
         import plot  # late: it takes a second
 
         plot.draw(rows)
-        say("kept in bench/latest.json, bench/history.jsonl, docs/bench.md and docs/bench.svg")
+        say("published in docs/bench.md and docs/bench.svg")
 
 
 def say(text: str) -> None:
