@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,8 @@ async def exits() -> None:
 @activity
 async def stubborn() -> str:
     """Returns after its timeout, whatever it is told."""
-    try:
+    with contextlib.suppress(asyncio.CancelledError):
         await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        pass
     return "too late"
 
 
@@ -278,42 +277,61 @@ async def test_a_locked_database_is_waited_for_from_the_loop_and_then_said(tmp_p
         ticking.cancel()
 
 
-async def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
-    """A small tmpfs where we may mount one; else SQLite's own page limit, which gives the same error."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
-            capture_output=True,
-            check=False,
-        ).returncode
-        == 0
-    )
-    try:
-        async with penstock.open(f"sqlite:///{folder}/shop.db", activities=ACTIVITIES) as engine:
-            await engine.register(one_task("{type: signal, name: go}"))
-            if not mounted:
-                store = engine._runs.engine.store  # type: ignore[attr-defined]
-                store._writer.execute("PRAGMA max_page_count=60")
-            started = []
-            with pytest.raises(StoreFull):
-                for n in range(2000):
-                    started.append((await engine.start("one", "x" * 2000, id=f"r{n}")).id)
-            assert started
-            if mounted:
-                subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
-            else:
-                store._writer.execute("PRAGMA max_page_count=100000")
-            rows = await engine.list(limit=5000)
-            assert {row.id for row in rows} >= set(started)
-            run = await engine.start("one", id="after")
-            await run.signal("go", 1)
-            assert await run.result() == 1
-            assert await engine.audit() == []
-    finally:
-        if mounted:
-            subprocess.run(["umount", "-l", str(folder)], check=False)
+class SmallDisk:
+    """A tmpfs of 1 MiB where we may mount one; else SQLite's own page limit, which gives the same error."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.mounted = self._run("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)) == 0
+
+    @staticmethod
+    def _run(*words: str) -> int:
+        return subprocess.run(["mount", *words], capture_output=True, check=False).returncode
+
+    def limit(self, engine: Any, pages: int) -> None:
+        if not self.mounted:
+            engine._runs.engine.store._writer.execute(f"PRAGMA max_page_count={pages}")
+
+    def grow(self, engine: Any) -> None:
+        if self.mounted:
+            assert self._run("-o", "remount,size=64m", str(self.folder)) == 0
+        self.limit(engine, 100_000)
+
+    def close(self) -> None:
+        if self.mounted:
+            subprocess.run(["umount", "-l", str(self.folder)], check=False)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "small")
+    yield disk
+    disk.close()
+
+
+async def fill(engine: penstock.Engine, started: list[str]) -> None:
+    for n in range(2000):
+        started.append((await engine.start("one", "x" * 2000, id=f"r{n}")).id)
+
+
+async def test_a_full_disk_refuses_and_loses_nothing(small_disk: SmallDisk) -> None:
+    async with penstock.open(
+        f"sqlite:///{small_disk.folder}/shop.db", activities=ACTIVITIES
+    ) as engine:
+        await engine.register(one_task("{type: signal, name: go}"))
+        small_disk.limit(engine, 60)
+        started: list[str] = []
+        with pytest.raises(StoreFull):
+            await fill(engine, started)
+        assert started
+        small_disk.grow(engine)
+        rows = await engine.list(limit=5000)
+        assert {row.id for row in rows} >= set(started)
+        run = await engine.start("one", id="after")
+        await run.signal("go", 1)
+        assert await run.result() == 1
+        assert await engine.audit() == []
 
 
 async def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:

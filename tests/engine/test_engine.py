@@ -112,7 +112,7 @@ async def test_pause_holds_attempts_and_timers_and_resume_shifts_what_is_relativ
     await run.pause(by="ada", reason="lunch")
     await engine.skip(hours=5)
     assert await run.status() == "PAUSED"
-    assert [w.kind for w in await run.why()][0] == "pause"
+    assert next(w.kind for w in await run.why()) == "pause"
     assert CALLS == []
 
     await run.resume(by="ada")

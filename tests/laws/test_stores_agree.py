@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -56,10 +57,8 @@ async def histories(
             except penstock.Rejected:
                 continue
         await engine.skip(minutes=5)
-        try:
+        with contextlib.suppress(penstock.Rejected):
             await run.terminate(reason="enough")
-        except penstock.Rejected:
-            pass
         await engine.settle()
         return {
             row.id: [each.payload for each in await store.events(row.key)]

@@ -41,6 +41,7 @@ from penstock.model.run import (
     Write,
 )
 
+NOT_MOVING = (COMPENSATING, CREATED)
 SEEN_MAX = 1000
 """Message ids that a run remembers, so that a repeat is harmless."""
 
@@ -55,7 +56,7 @@ def evolve(flow: Flow, event: e.Event, *, replaying: bool = True) -> None:
     flow.drain()
     run.revision += 1
     run.updated_at = event.at
-    if not run.closed and run.status not in (COMPENSATING, CREATED):
+    if run.ended_at is None and run.status not in NOT_MOVING:
         run.status = RUNNING if run.active or run.outgoing else WAITING
 
 

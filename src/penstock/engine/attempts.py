@@ -316,12 +316,11 @@ class Attempts:
         route = self._routes.get(node) or self._route(flow, node)
         if route.implied:
             self._imply(flow, route.implied, arguments)
+        progress = None if state.progress is None else decode(state.progress)
+        # By position, as names cost as much again: this is made for every attempt.
         return Job(
-            run_id=run_id, generation=run.generation, key=key, attempt=attempt, activity=route.activity,
-            arguments=arguments, idempotency_key=f"{run_id}/{run.generation}/{key}", secrets=secrets,
-            start_to_close=route.start_to_close, heartbeat=route.heartbeat,
-            progress=None if state.progress is None else decode(state.progress), once=route.once,
-            started_at=self._engine.clock.now(), lost=state.lost, poison=state.poison, recorded=state.started,
+            run_id, run.generation, key, attempt, route.activity, arguments, route.start_to_close, route.heartbeat,
+            progress, secrets, route.once, False, self._engine.clock.now(), state.lost, state.poison, state.started,
         )  # fmt: skip
 
     def _undo_job(self, run: Run, key: str, attempt: int) -> Job | None:
@@ -330,8 +329,8 @@ class Attempts:
             return None
         return Job(
             run_id=run.id, generation=run.generation, key=key, attempt=attempt, activity=undoing.entry.activity,
-            arguments=decode(bytes(undoing.entry.arguments)), undo=True, lost=undoing.lost, poison=undoing.lost,
-            idempotency_key=f"{run.id}/{run.generation}/{key}/undo", started_at=self._engine.clock.now(),
+            arguments=decode(bytes(undoing.entry.arguments)), undo=True, started_at=self._engine.clock.now(),
+            lost=undoing.lost, poison=undoing.lost,
         )  # fmt: skip
 
     def _imply(self, flow: Flow, names: tuple[str, ...], values: dict[str, Any]) -> None:

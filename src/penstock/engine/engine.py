@@ -134,8 +134,7 @@ class Engine:
             points.reach("stop.draining")
         await self.activities.close(drain_seconds=self.settings.drain_seconds)
         self._post_again()
-        while (self._ready or self._mail) and self.broken is None:
-            await asyncio.sleep(0)
+        await self._emptied()
         if points.reach is not None:
             points.reach("stop.drained")
         self.timers.close()
@@ -144,6 +143,11 @@ class Engine:
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
         self._abandon(PenstockError("the engine is closed"))
+
+    async def _emptied(self) -> None:
+        """Until nothing is left in the inbox."""
+        while (self._ready or self._mail) and self.broken is None:
+            await asyncio.sleep(0)
 
     def _abandon(self, error: BaseException) -> None:
         for items in self._mail.values():

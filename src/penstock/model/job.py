@@ -22,8 +22,6 @@ class Job(Struct):
     arguments: Any
     """A dict becomes keyword arguments, a list positional ones, anything else the one argument. They are the
     worker's own: whoever made the job reads them no more."""
-    idempotency_key: str
-    """The same over all attempts of one task."""
     start_to_close: float | None = None
     heartbeat: float | None = None
     progress: Any = None
@@ -40,6 +38,11 @@ class Job(Struct):
     """Those of them that count."""
     recorded: bool = False
     """Its `TaskStarted` is stored."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same over all attempts of one task."""
+        return f"{self.run_id}/{self.generation}/{self.key}" + ("/undo" if self.undo else "")
 
 
 class LogLine(Struct, frozen=True):

@@ -15,7 +15,14 @@ PATTERN = rf"^(?:{SHORT}|{ISO})$"
 
 _WHOLE = re.compile(rf"(?:{SHORT}|{ISO})\Z")
 _PART = re.compile(rf"({_NUMBER})(ms|[A-Za-z])")
-_MILLISECONDS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_MILLISECONDS = {
+    "w": 604_800_000,
+    "d": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1_000,
+    "ms": 1,
+}
 
 
 class Unreadable(ValueError):

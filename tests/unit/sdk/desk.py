@@ -78,7 +78,6 @@ class Desk:
             key=key,
             activity=activity,
             arguments={} if arguments is None else arguments,
-            idempotency_key=f"idem-{key}",
             **fields,
         )
         reported: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

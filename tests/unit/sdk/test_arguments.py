@@ -203,7 +203,6 @@ def test_functions_written_in_c_are_called_as_they_are() -> None:
         call(max, [])
 
 
-
 def test_secrets_are_further_arguments() -> None:
     assert call(pair, {"a": 1}, {"b": "s"}) == [1, "s"]
     assert call(pair, [1], {"b": "s"}) == [1, "s"]

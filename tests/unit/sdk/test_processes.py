@@ -176,7 +176,7 @@ async def test_a_child_that_never_gets_ready_is_given_up(
 async def test_heartbeats_and_the_attempt_cross_the_pipe(children: Desk) -> None:
     fields = {"run_id": "r", "key": "k", "attempt": 2, "progress": 3}
 
-    assert await children.value("beats", {"pages": 6}, **fields) == ["r", "k", 2, "idem-k", 6]
+    assert await children.value("beats", {"pages": 6}, **fields) == ["r", "k", 2, "r/1/k", 6]
     assert children.beats[-1] == ("k", 6)
     assert children.beats == sorted(children.beats)
 

@@ -269,7 +269,7 @@ async def test_an_activity_sees_its_attempt(desk: MakeDesk) -> None:
 
     made = desk(_seen, seen_in_thread)
     fields = {"run_id": "r", "key": "k", "attempt": 3, "progress": {"page": 4}}
-    expected = ["r", "k", 3, "idem-k", {"page": 4}]
+    expected = ["r", "k", 3, "r/1/k", {"page": 4}]
 
     assert await made.value("_seen", **fields) == expected
     assert await made.value("seen_in_thread", **fields) == expected

@@ -162,7 +162,7 @@ async def test_what_is_sent_is_what_was_given(web: Desk, server: Server) -> None
 
     first, second, third = server.requests
     assert (first.body, first.headers["content-type"]) == (b'{"a":[1]}', "application/json")
-    assert first.headers["idempotency-key"] == "idem-k"
+    assert first.headers["idempotency-key"] == "run/1/k"
     assert (second.body, second.headers["idempotency-key"], second.headers["x-n"]) == (
         b"text",
         "own",
