@@ -145,8 +145,8 @@ class Engine:
         self._abandon(PenstockError("the engine is closed"))
 
     async def _emptied(self) -> None:
-        """Until nothing is left in the inbox."""
-        while (self._ready or self._mail) and self.broken is None:
+        """Until nothing is left in the inbox; each round of the loop may add to it."""
+        while (self._ready or self._mail) and self.broken is None:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     def _abandon(self, error: BaseException) -> None:
