@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +468,24 @@ async def test_an_activity_may_change_its_arguments_without_harm(engine: Harness
     )
 
     assert await engine.finish(run) == [1, 1]
+
+
+async def test_a_run_can_be_seen_as_it_was(engine: Harness) -> None:
+    run = await started(
+        engine,
+        "id: d\ntasks:\n  a: {type: transform, set: {n: '1'}}\n  s: {type: signal, name: go, after: [a]}\n"
+        "  b: {type: transform, set: {n: '2'}, after: [s]}\n",
+    )
+    before = datetime.fromtimestamp(engine.clock.now(), UTC)
+    await run.snapshot("before", by="ada")
+    await engine.skip(60)
+    await run.signal("go")
+    await engine.finish(run)
+
+    assert (await run.show()).data == {"n": 2}
+    for moment in ("before", 1, before):
+        seen = await run.show(moment)
+        assert (seen.status, seen.data) == ("WAITING", {"n": 1})
+    for moment in ("after", 99, datetime(1999, 1, 1, tzinfo=UTC)):
+        with pytest.raises(penstock.NotFound):
+            await run.show(moment)

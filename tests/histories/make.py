@@ -196,6 +196,15 @@ def terminated() -> Case:
     return run
 
 
+@golden
+def named() -> Case:
+    """A moment that was given a name."""
+    run = given("tasks:\n  a: {type: signal, name: go}\n", 1)
+    run.command(c.NameSnapshot(at=run.world.now, name="before", by="ada"))
+    run.signal("go", 2)
+    return run
+
+
 def digest(name: str) -> str:
     """Of every state between two turns on the way, the last one included."""
     found = hashlib.sha256()

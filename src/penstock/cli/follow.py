@@ -282,6 +282,8 @@ def told(event: e.Event) -> str:
             return "begun"
         case e.TaskStarted():
             return f"attempt {event.attempt} began"
+        case e.SnapshotTaken():
+            return f"snapshot `{event.name}`" + (f" by {event.by}" if event.by else "")
         case e.TaskProgressed():
             return f"attempt {event.attempt}: progress {_short(event.progress)}"
         case e.TaskCompleted():

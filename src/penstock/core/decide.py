@@ -107,6 +107,8 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             if command.id not in run.outgoing:
                 return []
             return [e.SignalDelivered(at=command.at, id=command.id, refused=command.refused)]
+        case c.NameSnapshot():
+            return [e.SnapshotTaken(at=command.at, name=command.name, by=command.by)]
         case c.PauseRun():
             if run.paused or run.stopping is not None:
                 return []

@@ -147,7 +147,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.keep(state, flow.seq << REF_SHIFT, bytes(event.output))
             flow.shut(path, scope, state)
             flow.complete(path, scope, node, state)
-        case e.Published() | e.DataConflicted():
+        case e.Published() | e.DataConflicted() | e.SnapshotTaken():
             pass
         case e.SignalSent():
             flow.deliver(event.id, SignalOut(event.key, event.run, event.name, event.payload))

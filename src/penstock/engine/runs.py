@@ -23,10 +23,10 @@ from penstock.errors import Busy, EvaluationError, NotFound, Rejected, RunFailed
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
-from penstock.model.events import RunStarted
+from penstock.model.events import Event, RunStarted, SnapshotTaken
 from penstock.model.payload import encode_payload
 from penstock.model.run import COMPLETED, Run
-from penstock.ports.runs import Change, HistoryItem, Registered, RunView, WhyView
+from penstock.ports.runs import Change, HistoryItem, Moment, Registered, RunView, WhyView
 from penstock.ports.store import Owner, Query, Row
 
 ID_CHARACTERS_MAX = 512
@@ -133,9 +133,12 @@ class LocalRuns:
             raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
         return row
 
-    async def show(self, id: str) -> RunView:
+    async def show(self, id: str, at: Moment | None = None) -> RunView:
+        """The run as it is, or as it was: after event n, at a time, or at a named snapshot (SPEC 4.7)."""
         row = await self.find(id)
         events = [decode_event(each.payload) for each in await self.engine.store.events(row.key)]
+        if at is not None:
+            events = events[: _count_until(id, events, at)]
         plan = await self.engine.plan(row.definition, row.version)
         return shown(row, plan, events)
 
@@ -308,6 +311,16 @@ class LocalRuns:
             answer.cancel()
             closed.cancel()
 
+    async def snapshot(self, id: str, name: str, *, by: str | None = None) -> None:
+        """Give this moment of the run a name, and keep its state."""
+        if not name or not name.isprintable():
+            raise Rejected("name-invalid", "a snapshot needs a name of printable characters")
+        engine = self.engine
+        await engine.command(id, c.NameSnapshot(at=engine.clock.now(), name=name, by=by))
+        entry = engine.cache.get(id)
+        if entry is not None:
+            await engine.snapshot(entry)
+
     async def pause(self, id: str, *, by: str | None = None, reason: str = "") -> None:
         await self.engine.command(id, c.PauseRun(at=self.engine.clock.now(), by=by, reason=reason))
 
@@ -386,6 +399,23 @@ class LocalRuns:
         await self.engine.close()
         await self.ownership.release()
         await self.engine.store.close()
+
+
+def _count_until(id: str, events: Sequence[Event], at: Moment) -> int:
+    """How many of the events had happened by then."""
+    if isinstance(at, str):
+        for count, event in enumerate(events, 1):
+            if isinstance(event, SnapshotTaken) and event.name == at:
+                return count
+        raise NotFound(f"run {id} has no snapshot `{at}`")
+    if isinstance(at, int):
+        if not 1 <= at <= len(events):
+            raise NotFound(f"run {id} has events 1 to {len(events)}, not {at}")
+        return at
+    count = sum(1 for event in events if event.at <= at.timestamp())
+    if not count:
+        raise NotFound(f"run {id} did not exist at {at.isoformat()}")
+    return count
 
 
 def _checked_id(id: str) -> str:

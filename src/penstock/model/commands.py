@@ -142,6 +142,11 @@ class RecordDelivery(_Command, frozen=True):
     refused: str = ""
 
 
+class NameSnapshot(_Command, frozen=True):
+    name: str
+    by: str | None = None
+
+
 class PauseRun(_Command, frozen=True):
     by: str | None = None
     reason: str = ""
@@ -165,5 +170,6 @@ class TerminateRun(_Command, frozen=True):
 Command = (
     StartRun | StartTask | CompleteTask | FailTask | LoseTask | RecordProgress | Wake | SendSignal
     | ClaimForm | ReleaseForm | DelegateForm | SubmitForm | RecordChild | CloseChild | RecordDelivery
+    | NameSnapshot
     | PauseRun | ResumeRun | CancelRun | TerminateRun
 )  # fmt: skip

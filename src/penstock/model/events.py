@@ -200,6 +200,13 @@ class DataConflicted(_Event, frozen=True, tag="data_conflicted"):
     second: str
 
 
+class SnapshotTaken(_Event, frozen=True, tag="snapshot_taken"):
+    """Somebody gave this moment of the run a name (SPEC 4.7)."""
+
+    name: str
+    by: str | None = None
+
+
 class RunPaused(_Event, frozen=True, tag="run_paused"):
     by: str | None = None
     reason: str = ""
@@ -280,6 +287,7 @@ Event = (
     RunStarted | RunBegun | TaskStarted | TaskProgressed | TaskCompleted | TaskRetried | TaskFailed | TaskLost
     | TimerFired | SignalReceived | FormClaimed | FormReleased | FormDelegated | FormSubmitted | FormEscalated
     | ChildStarted | ChildClosed | Published | SignalSent | SignalDelivered | DataConflicted
+    | SnapshotTaken
     | RunPaused | RunResumed | CancelRequested | TimeoutReached | GraceEnded
     | UndoCompleted | UndoRetried | UndoLost | UndoFailed
     | RunCompleted | RunFailed | RunCancelled | RunTimedOut | RunTerminated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -12,6 +13,10 @@ from penstock.model.events import Event
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.ports.store import Owner, Query, Row
+
+
+Moment = int | str | datetime
+"""Of a run: after event n, at a named snapshot, at a time."""
 
 
 class TaskView(Struct, omit_defaults=True):
@@ -125,7 +130,9 @@ class Runs(Protocol):
 
     async def find(self, id: str) -> Row: ...
 
-    async def show(self, id: str) -> RunView: ...
+    async def show(self, id: str, at: Moment | None = None) -> RunView: ...
+
+    async def snapshot(self, id: str, name: str, *, by: str | None) -> None: ...
 
     async def why(self, id: str) -> list[WhyView]: ...
 

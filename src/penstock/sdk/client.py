@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import Rejected
 from penstock.model.definition import Definition
-from penstock.ports.runs import Change, HistoryItem, Registered, Runs, RunView, WhyView
+from penstock.ports.runs import Change, HistoryItem, Moment, Registered, Runs, RunView, WhyView
 from penstock.ports.store import Owner, Query, Row
 
 
@@ -71,9 +71,13 @@ class Run:
     async def delegate(self, key: str, *, by: str, to: str) -> None:
         await self._runs.form(self.id, key, "delegate", by=by, data=None, to=to)
 
-    async def show(self) -> RunView:
-        """The run and its tasks as they are."""
-        return await self._runs.show(self.id)
+    async def show(self, at: Moment | None = None) -> RunView:
+        """The run and its tasks as they are; or as they were after event n, at a time, at a named snapshot."""
+        return await self._runs.show(self.id, at)
+
+    async def snapshot(self, name: str, *, by: str | None = None) -> None:
+        """Give this moment a name, to look at it again with `show(name)`."""
+        await self._runs.snapshot(self.id, name, by=by)
 
     async def status(self) -> str:
         row = await self._runs.find(self.id)
