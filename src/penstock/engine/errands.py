@@ -101,13 +101,21 @@ class Errands:
                 await self._child_refused(run_id, key, error)
                 return
         else:
+            if row.parent != f"{run_id}\n{key}":
+                message = f"the id {child} of the child is taken by a run of its own"
+                await self._child_refused(run_id, key, Rejected("id-taken", message))
+                return
             number = row.version
             if not row.open:
                 await self._tell_of(child)
                 return
-        await self._try(
-            run_id, c.RecordChild(at=self._engine.clock.now(), key=key, run=child, version=number)
-        )
+        record = c.RecordChild(at=self._engine.clock.now(), key=key, run=child, version=number)
+        try:
+            await self._engine.command(run_id, record)
+        except (Rejected, NotFound):
+            # The parent was stopped after this looked at it, and so knows of no child that it should stop.
+            if not config.get("detached"):
+                await self.cancel_child(child)
 
     async def _child_refused(self, run_id: str, key: str, error: PenstockError) -> None:
         await self._try(
@@ -208,4 +216,5 @@ def _child_of(flow: Flow, key: str) -> tuple[str, dict[str, Any], dict[str, Any]
         "depth": run.depth + 1, "parent_generation": run.generation, "created_by": run.created_by,
         "priority": run.priority, "deadline": run.deadline,
     }  # fmt: skip
-    return state.child, decode(state.arguments), facts
+    config = {**decode(state.arguments), "detached": flow.locate(key)[2].config.get("detached")}
+    return state.child, config, facts

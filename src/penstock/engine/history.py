@@ -10,7 +10,7 @@ from penstock.core.flow import Flow
 from penstock.core.owed import references
 from penstock.core.plan import Plan
 from penstock.core.values import decode
-from penstock.errors import StoreCorrupt
+from penstock.errors import StoreCorrupt, StoreFull, StoreLocked
 from penstock.model.codec import decode_event, decode_run, value_at
 from penstock.model.run import REF_SHIFT, Ref, Run
 from penstock.ports.store import Row, RunKey, Snapshot, Store, Stored
@@ -51,12 +51,14 @@ class History:
             try:
                 plan: Plan = await self._plans(row.definition, row.version)
                 entry = fold(row, plan, snapshots.get(key), tails.get(key, []))
+                wanted = references(entry.flow.run)
+                if wanted:
+                    await self.bring(entry.flow, row.key, wanted)
+            except (StoreLocked, StoreFull):
+                raise  # that says nothing of the run
             except Exception as error:
                 loaded[row.id] = error
                 continue
-            wanted = references(entry.flow.run)
-            if wanted:
-                await self.bring(entry.flow, row.key, wanted)
             loaded[row.id] = entry
         return loaded
 

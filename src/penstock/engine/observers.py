@@ -89,8 +89,21 @@ class Observers:
                 if types is None or event.type in types:
                     try:
                         listener(noticed)
-                    except Exception:
+                    except BaseException:  # a CancelledError, too, would end the commits of all
                         log.exception("listener.failed", extra={"run": run.id})
+
+    def unanswered(self, update_id: str) -> None:
+        """Whoever waited for the answer has gone."""
+        self._answers.pop(update_id, None)
+
+    def unheard(self, run_id: str, future: asyncio.Future[Entry]) -> None:
+        """Whoever waited for the end has gone."""
+        future.cancel()
+        futures = self._results.get(run_id)
+        if futures is not None and future in futures:
+            futures.remove(future)
+            if not futures:
+                del self._results[run_id]
 
     def answer(self, effect: f.Answer) -> None:
         future = self._answers.pop(effect.id, None)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
+
+from msgspec import Raw
+from msgspec.json import encode
 
 from penstock.core.decide import PRIORITIES
 from penstock.core.flow import Flow
@@ -71,6 +75,8 @@ class LocalRuns:
             )
         run_id = _checked_id(id) if id is not None else uuid.uuid4().hex
         raw = encode_payload(input)
+        _check_texts(created_by=created_by)
+        _check_times(deadline=deadline, delay=delay)
         number, plan = await self._plan(definition, version)
         if engine.owner is not None and engine.open_runs >= engine.settings.runs_max:
             raise Busy(
@@ -80,7 +86,7 @@ class LocalRuns:
         command = c.StartRun(
             at=engine.clock.now(), id=run_id, definition=definition, version=number, input=raw,
             priority=None if priority is None else PRIORITIES[priority], deadline=deadline, delay=delay,
-            metadata=dict(metadata or {}), attributes=dict(attributes or {}), created_by=created_by,
+            metadata=_kept(metadata), attributes=_kept(attributes), created_by=created_by,
         )  # fmt: skip
         try:
             await engine.command(run_id, command, plan)
@@ -111,7 +117,7 @@ class LocalRuns:
         row = await self.find(run_id)
         first = decode_event((await self.engine.store.events(row.key, limit=1))[0].payload)
         assert isinstance(first, RunStarted)
-        if first.definition != definition or decode(bytes(first.input)) != decode(raw):
+        if first.definition != definition or _form(first.input) != _form(raw):
             raise Rejected(
                 "id-taken",
                 f"run {run_id} exists already, with another definition or input",
@@ -182,7 +188,7 @@ class LocalRuns:
             waiting = engine.observers.closing(id)
             row = await self.find(id)
             if not row.open:
-                waiting.cancel()
+                engine.observers.unheard(id, waiting)
                 entry = (await engine.history.load([row]))[id]
                 if isinstance(entry, Exception):
                     raise entry
@@ -192,6 +198,7 @@ class LocalRuns:
             try:
                 return await self._outcome(await asyncio.wait_for(waiting, pause))
             except TimeoutError:
+                engine.observers.unheard(id, waiting)
                 pause = min(LOOK_SECONDS_MAX, pause * 1.3)
 
     async def _outcome(self, entry: Entry) -> Any:
@@ -240,6 +247,8 @@ class LocalRuns:
     async def query(self, id: str, name: str) -> Any:
         """A named expression of the definition over the run as it is."""
 
+        held: dict[int, tuple[Any, int]] = {}
+
         def ask(flow: Flow) -> tuple[bool, Any]:
             formula = flow.plan.queries.get(name)
             if formula is None:
@@ -250,6 +259,9 @@ class LocalRuns:
                 )
             if flow.run.closed:
                 return False, Rejected("run-closed", f"run {id} has ended {flow.run.status}")
+            for ref, (brought, size) in held.items():
+                if ref not in flow.values:
+                    flow.hold(ref, brought, size)
             try:
                 flow.at = self.engine.clock.now()
                 return True, formula(Variables(flow, ""))
@@ -258,15 +270,16 @@ class LocalRuns:
             except Need as need:
                 return False, need
 
-        for _ in range(10):
+        while True:
             good, value = await self.engine.read(id, ask)
             if good:
                 return value
-            if isinstance(value, Need):
-                await self.engine.bring(id, value.refs)
-                continue
-            raise value
-        raise EvaluationError(f"query `{name}` needs more values than can be loaded")
+            if not isinstance(value, Need):
+                raise value
+            # Held here: what another process, or the next turn, drops from memory is not asked for again.
+            key, refs = (await self.find(id)).key, sorted(value.refs)
+            for ref, each in zip(refs, await self.engine.history.value(key, refs), strict=True):
+                held[ref] = each, len(encode(each))
 
     # --- commands --------------------------------------------------------------------------------------------
 
@@ -280,6 +293,7 @@ class LocalRuns:
         message_id: str = "",
     ) -> None:
         raw = encode_payload(payload)
+        _check_texts(name=name, by=by, message_id=message_id)
         await self.engine.command(
             id,
             c.SendSignal(at=self.engine.clock.now(), name=name, payload=raw, by=by, id=message_id),
@@ -292,6 +306,7 @@ class LocalRuns:
         engine = self.engine
         update_id = uuid.uuid4().hex
         raw = encode_payload(payload)
+        _check_texts(name=name, by=by)
         answer = engine.observers.answering(update_id)
         closed = engine.observers.closing(id)
         try:
@@ -309,12 +324,14 @@ class LocalRuns:
             )
         finally:
             answer.cancel()
-            closed.cancel()
+            engine.observers.unanswered(update_id)
+            engine.observers.unheard(id, closed)
 
     async def snapshot(self, id: str, name: str, *, by: str | None = None) -> None:
         """Give this moment of the run a name, and keep its state."""
         if not name or not name.isprintable():
             raise Rejected("name-invalid", "a snapshot needs a name of printable characters")
+        _check_texts(by=by)
         engine = self.engine
         await engine.command(id, c.NameSnapshot(at=engine.clock.now(), name=name, by=by))
         entry = engine.cache.get(id)
@@ -322,15 +339,19 @@ class LocalRuns:
             await engine.snapshot(entry)
 
     async def pause(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        _check_texts(by=by, reason=reason)
         await self.engine.command(id, c.PauseRun(at=self.engine.clock.now(), by=by, reason=reason))
 
     async def resume(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        _check_texts(by=by, reason=reason)
         await self.engine.command(id, c.ResumeRun(at=self.engine.clock.now(), by=by, reason=reason))
 
     async def cancel(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        _check_texts(by=by, reason=reason)
         await self.engine.command(id, c.CancelRun(at=self.engine.clock.now(), by=by, reason=reason))
 
     async def terminate(self, id: str, *, by: str | None = None, reason: str = "") -> None:
+        _check_texts(by=by, reason=reason)
         await self.engine.command(
             id, c.TerminateRun(at=self.engine.clock.now(), by=by, reason=reason)
         )
@@ -346,6 +367,7 @@ class LocalRuns:
         to: str | None = None,
     ) -> None:
         at = self.engine.clock.now()
+        _check_texts(key=key, by=by, to=to)
         command: c.Command
         if act == "submit":
             command = c.SubmitForm(at=at, key=key, output=encode_payload(data), by=by)
@@ -424,3 +446,33 @@ def _checked_id(id: str) -> str:
             "id-invalid", f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {id!r:.80}"
         )
     return id
+
+
+def _kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metadata and attributes as they will be read back; PayloadInvalid for what cannot be kept."""
+    return decode(encode_payload(dict(values))) if values else {}
+
+
+def _form(raw: bytes | Raw) -> Any:
+    """A value so that only what is the same is equal: in Python 1 is True."""
+    return encode(decode(bytes(raw)), order="sorted")
+
+
+def _check_texts(**texts: Any) -> None:
+    """What goes into an event as text must be one that can be kept: one bad word must not cost the others a commit."""
+    for name, text in texts.items():
+        if text is None or (type(text) is str and text.isascii()):
+            continue
+        try:
+            text.encode()
+            if isinstance(text, str):
+                continue
+        except (AttributeError, UnicodeEncodeError):
+            pass
+        raise Rejected("text-invalid", f"`{name}` is {text!r:.80}, not a text that can be kept")
+
+
+def _check_times(**seconds: float | None) -> None:
+    for name, value in seconds.items():
+        if value is not None and not isfinite(value):
+            raise Rejected("time-invalid", f"`{name}` is {value}, not a time")

@@ -14,7 +14,6 @@ from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.ports.store import Owner, Query, Row
 
-
 Moment = int | str | datetime
 """Of a run: after event n, at a named snapshot, at a time."""
 

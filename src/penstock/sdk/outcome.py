@@ -91,7 +91,7 @@ def _alone(error: BaseException) -> BaseException:
 def _failure_of(error: BaseException) -> Failure:
     try:
         failure = failure_of(error, trace=_trace(error))
-    except Exception:  # its __str__ or one of its attributes raised
+    except BaseException:  # its __str__ or one of its attributes raised
         return Failure("error", "an exception whose text could not be read", type(error).__name__)
     return _kept(failure)
 

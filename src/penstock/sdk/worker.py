@@ -255,8 +255,11 @@ class LocalActivities:
         entry = execution.entry
         try:
             result = await entry.parameters.call(execution.job.arguments, execution.secrets)
-        except GeneratorExit:
-            raise
+        except GeneratorExit as error:
+            if asyncio.current_task() is not execution.task:
+                raise  # the loop is gone and closes what is left of it
+            self._ended(execution, self._raised(execution, error))
+            return
         except BaseException as error:
             self._ended(execution, self._raised(execution, error))
             return
