@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.core.loops import components as parts
+
 Edge = tuple[str, str]
 
 
@@ -78,49 +80,11 @@ def cycles(tasks: Sequence[str], links: Sequence[Edge]) -> list[list[str]]:
 
 def components(tasks: Sequence[str], links: Iterable[Edge]) -> dict[str, int]:
     """Tasks that reach each other share a number."""
-    names, numbers, after = _indexed(tasks, links)
-    count = len(names)
-    index_of = [-1] * count
-    low = [0] * count
-    on_stack = [False] * count
-    group = [-1] * count
-    stack: list[int] = []
-    visited = groups = 0
-    for root in range(count):
-        if index_of[root] >= 0:
-            continue
-        work = [(root, 0)]
-        while work:
-            at, position = work.pop()
-            if position == 0:
-                index_of[at] = low[at] = visited
-                visited += 1
-                stack.append(at)
-                on_stack[at] = True
-            descended = False
-            for step in range(position, len(after[at])):
-                to = after[at][step]
-                if index_of[to] < 0:
-                    work.append((at, step + 1))
-                    work.append((to, 0))
-                    descended = True
-                    break
-                if on_stack[to]:
-                    low[at] = min(low[at], index_of[to])
-            if descended:
-                continue
-            if low[at] == index_of[at]:
-                while True:
-                    member = stack.pop()
-                    on_stack[member] = False
-                    group[member] = groups
-                    if member == at:
-                        break
-                groups += 1
-            if work:
-                above = work[-1][0]
-                low[above] = min(low[above], low[at])
-    return {name: group[numbers[name]] for name in names}
+    following: dict[str, list[str]] = {task: [] for task in tasks}
+    for source, target in links:
+        if source in following and target in following:
+            following[source].append(target)
+    return {task: number for number, part in enumerate(parts(following)) for task in part}
 
 
 def retreating(tasks: Sequence[str], links: Sequence[Edge], start: str) -> set[int]:
