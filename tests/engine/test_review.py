@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock import activity
-from penstock.errors import PayloadInvalid, Rejected, RunFailed
+from penstock.errors import EvaluationError, PayloadInvalid, Rejected, RunFailed
 from penstock.testing.harness import harness
 
 WAITS = {"id": "waits", "tasks": {"a": {"type": "signal", "config": {"name": "go"}}}}
@@ -178,3 +178,11 @@ async def test_nobody_who_has_gone_is_remembered() -> None:
         observers = engine.core.observers
         assert not observers._answers
         assert not observers._results
+
+
+async def test_a_query_that_breaks_is_refused_and_harms_nothing() -> None:
+    async with harness() as engine:
+        await engine.register({**WAITS, "queries": {"all": "tasks"}})
+        run = await engine.start("waits", None, delay=60)
+        with pytest.raises(EvaluationError, match="query `all`"):
+            await run.query("all")

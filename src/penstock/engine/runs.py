@@ -269,6 +269,8 @@ class LocalRuns:
                 return False, error
             except Need as need:
                 return False, need
+            except Exception as error:  # a reader that raised would cost what shares its turn
+                return False, EvaluationError(f"query `{name}` failed: {error!r}")
 
         while True:
             good, value = await self.engine.read(id, ask)
