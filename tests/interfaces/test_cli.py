@@ -493,12 +493,40 @@ def test_verify_says_what_is_wrong_as_text_and_as_json(tool: Tool, folder: Path)
     )
 
     assert (good.status, good.out) == (0, "")
-    assert "doubled.yaml: 4 tasks, 3 links: no findings" in good.err
+    assert "doubled.yaml: 2 tasks: no findings" in good.err
     assert (bad.status, "error[dangling-link]" in bad.out) == (1, True)
     found = tool("verify", "bad.yaml", "--format", "json").json["findings"]
     assert (found[0]["code"], found[0]["line"]) == ("dangling-link", 3)
     assert tool("verify", "failing.yaml", "--app", "acts.py").status == 0
     assert tool("verify", "none.yaml").status == 2
+
+
+def test_verify_with_an_app_refuses_what_run_refuses(tool: Tool, folder: Path) -> None:
+    (folder / "misfit.yaml").write_text(
+        "id: misfit\ntasks:\n  a: {do: double, inputs: {m: {value: 1}}}\n"
+    )
+
+    checked = tool("verify", "misfit.yaml", "--app", "acts.py")
+    run = tool("run", "misfit.yaml", "--app", "acts.py")
+
+    wanted = "activity `double` has no parameter `m`\n  --> misfit.yaml:3:31"
+    assert (checked.status, run.status) == (1, 3)
+    assert wanted in checked.out
+    assert wanted in run.err
+    assert not list(folder.glob("*.db*"))
+
+
+def test_verify_names_the_app_and_every_code(tool: Tool, folder: Path) -> None:
+    (folder / "bad.yaml").write_text(
+        "id: bad\ntasks:\n  a: {do: dubble}\n  b: {do: nosuch, after: c}\n"
+    )
+
+    said = tool("verify", "bad.yaml", "--app", "acts.py")
+
+    assert "did you mean `double`? acts.py has boom, double" in said.out
+    assert "hint: acts.py has boom, double" in said.out
+    assert "penstock explain unknown-activity\n" in said.err
+    assert "penstock explain dangling-link\n" in said.err
 
 
 def test_explain_prints_the_page_of_a_code(tool: Tool) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import shlex
 import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.cli.output import Problem
 from penstock.cli.words import did_you_mean
+
+if TYPE_CHECKING:
+    from penstock.ports.activities import Served
+
+
+BUILT_IN = "http"
 
 
 def load_app(named: str) -> list[Any]:
@@ -27,7 +34,8 @@ def load_app(named: str) -> list[Any]:
             raise Problem(
                 "app-unknown",
                 f"`{named.rpartition(':')[0]}` has no `{attr}`",
-                hint=did_you_mean(attr, vars(module)),
+                hint=did_you_mean(attr, vars(module))
+                or f"--app {shlex.quote(named.rpartition(':')[0])} takes all activities of it",
             ) from None
     found = _collected(source)
     if not found:
@@ -38,6 +46,16 @@ def load_app(named: str) -> list[Any]:
             hint="mark functions with `@activity` (from penstock import activity)",
         )
     return found
+
+
+def served_by(activities: Iterable[Any]) -> dict[str, Served]:
+    """What an engine with these activities would serve, by name."""
+    from penstock.sdk.activities.http import Http
+    from penstock.sdk.workflow import Registry, entry_of
+
+    served = {entry.name: entry.served for entry in Registry(activities)}
+    served[BUILT_IN] = entry_of(Http(), name=BUILT_IN).served
+    return served
 
 
 def _collected(source: Any) -> list[Any]:
@@ -97,7 +115,11 @@ def _from_file(path: Path) -> ModuleType:
             if path.parent.is_dir()
             else None
         )
-        raise Problem("app-unknown", f"there is no file {path}", hint=near)
+        raise Problem(
+            "app-unknown",
+            f"there is no file {path}",
+            hint=near or "--app takes the Python file with the activities, such as shop.py",
+        )
     path = path.resolve()
     name = path.stem
     # By its own name and from its own folder, so that a child process (`cpu=True`) can import it too.

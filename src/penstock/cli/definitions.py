@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,21 @@ from penstock.cli.output import (
     coloured,
     give,
     give_json,
+    paint,
     say,
 )
 from penstock.cli.session import json_option, opened, perform, store_flag, store_option
 from penstock.cli.words import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
+    from penstock.dsl.finding import Finding
     from penstock.dsl.load import Loaded
+    from penstock.ports.activities import Served
+    from penstock.verify.structure import Examined
 
+UNKNOWN_ACTIVITY = "unknown-activity"
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -40,28 +46,68 @@ def found_file(name: str) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        raise Problem("usage", f"{name} is a folder, not a definition")
-    near = (
-        [p.name for p in path.parent.iterdir() if p.suffix in SUFFIXES]
-        if path.parent.is_dir()
-        else []
+        raise Problem("usage", f"{name} is a folder, not a definition", hint=_files_in(path))
+    folder = path.parent
+    near = [p.name for p in folder.iterdir() if p.suffix in SUFFIXES] if folder.is_dir() else []
+    hint = did_you_mean(path.name, near) or (
+        _files_in(folder) if folder.is_dir() else f"there is no folder {folder} either"
     )
-    meant = did_you_mean(path.name, near)
-    raise Problem("usage", f"there is no file {name}", hint=meant)
+    raise Problem("usage", f"there is no file {name}", hint=hint)
 
 
-def read_definition(name: str, activities: Collection[str] | None = None) -> Loaded:
+def _files_in(folder: Path) -> str:
+    """The definitions that one could name instead."""
+    files = sorted(str(p) for p in folder.iterdir() if p.suffix in SUFFIXES)
+    if not files:
+        return "name a .yaml or .json file; there is none in that folder"
+    return f"name a file: {', '.join(files[:5])}{', …' if len(files) > 5 else ''}"
+
+
+def read_definition(
+    name: str, served: Mapping[str, Served] | None = None, app: str | None = None
+) -> Loaded:
     """A definition from a file, or DefinitionInvalid with all that is wrong with it.
 
-    With `activities`, each one that it calls must be among them.
+    With `served`, each activity that it calls must be among them and take what it is given.
     """
-    from penstock.verify.structure import examine_file  # late: heavy
+    return examined(name, served, app).accepted()
+
+
+def examined(name: str, served: Mapping[str, Served] | None, app: str | None) -> Examined:
+    """A file, with all that is to be said about it; what an engine would refuse is refused here, too."""
+    from penstock.dsl.finding import in_order  # late: heavy
+    from penstock.verify.structure import Examined, examine_file
 
     path = found_file(name)
+    names = None if served is None else [each for each in served if each != "http"]
     try:
-        return examine_file(path, activities=activities).accepted()
+        found = examine_file(path, activities=names)
     except OSError as error:
-        raise Problem("usage", f"{name} cannot be read: {error.strerror}") from None
+        raise Problem(
+            "usage",
+            f"{name} cannot be read: {error.strerror}",
+            hint="look at its permissions: ls -l shows them",
+        ) from None
+    if served is None or names is None:
+        return found
+    findings = [_at_home(finding, names, app) for finding in found.findings]
+    if found.loaded is not None and all(f.code == UNKNOWN_ACTIVITY for f in found.errors):
+        from penstock.core.plan import Plan
+        from penstock.engine.registration import misfits
+
+        findings += misfits(served, found.loaded, Plan(found.loaded.definition))
+    return Examined(found.loaded, in_order(findings), found.source)
+
+
+def _at_home(finding: Finding, names: list[str], app: str | None) -> Finding:
+    """The hint for one who has a command line and a file, not an engine."""
+    if finding.code != UNKNOWN_ACTIVITY:
+        return finding
+    if app is None:
+        return replace(finding, hint="--app FILE says where the activities are")
+    near = finding.hint if finding.hint and finding.hint.startswith("did you mean") else None
+    known = f"{app} has {', '.join(sorted(names)[:8])}{', …' if len(names) > 8 else ''}"
+    return replace(finding, hint=f"{near} {known}" if near else f"{known}; add it there")
 
 
 @click.command("verify")
@@ -70,7 +116,9 @@ def read_definition(name: str, activities: Collection[str] | None = None) -> Loa
     "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option(
-    "--app", metavar="FILE|MODULE[:ATTR]", help="Check too that its activities exist there."
+    "--app",
+    metavar="FILE|MODULE[:ATTR]",
+    help="Check too that its activities exist there and take what they are given.",
 )
 @json_option
 def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json: bool) -> int:
@@ -84,26 +132,18 @@ def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json
     Exit status: 0 if nothing is wrong (warnings allowed), 1 if something is refuted.
     """
     from penstock.verify.report import as_data, render, summary
-    from penstock.verify.structure import Examined, examine_file
 
-    names: list[str] | None = None
+    served: dict[str, Served] | None = None
     if app:
-        from penstock.cli.app import load_app
-        from penstock.sdk.workflow import name_of
+        from penstock.cli.app import load_app, served_by
 
-        names = [name_of(each) for each in load_app(app)]
-    examined: list[Examined] = []
-    for name in files:
-        path = found_file(name)
-        try:
-            examined.append(examine_file(path, activities=names))
-        except OSError as error:
-            raise Problem("usage", f"{name} cannot be read: {error.strerror}") from None
-    findings = [finding for each in examined for finding in each.findings]
+        served = served_by(load_app(app))
+    all_files = [examined(name, served, app) for name in files]
+    findings = [finding for each in all_files for finding in each.findings]
     if as_json or format == "json":
         give_json({"findings": [as_data(finding) for finding in findings]})
     else:
-        for each in examined:
+        for each in all_files:
             text = "" if each.loaded is None else each.loaded.text
             text = text or Path(each.source).read_text(encoding="utf-8", errors="replace")
             if each.findings:
@@ -111,12 +151,15 @@ def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json
             size = ""
             if each.loaded is not None and not each.errors:
                 definition = each.loaded.definition
-                size = f": {len(definition.tasks)} tasks, {len(definition.links)} links"
+                written = [t for t in definition.tasks.values() if t.type not in ("start", "end")]
+                size = f": {len(written)} task{'s' if len(written) != 1 else ''}"
             say(f"{each.source}{size}: {summary(each.findings)}")
         if findings:
             codes = list(dict.fromkeys(finding.code for finding in findings))
-            say(f"penstock explain {codes[0]} says more")
-    return FAILED if any(each.errors for each in examined) else COMPLETED
+            say(f"{paint('next', 'hint')}: penstock explain {codes[0]}")
+            for code in codes[1:]:
+                say(f"      penstock explain {code}")
+    return FAILED if any(each.errors for each in all_files) else COMPLETED
 
 
 def pages() -> Path:

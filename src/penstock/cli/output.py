@@ -144,7 +144,8 @@ def complain_of_definition(error: DefinitionInvalid) -> int:
         text = ""
     say(render(error.findings, text, colour=coloured(sys.stderr)))
     say(f"{visible(source)}: {summary(error.findings)}; nothing was registered")
-    say(f"{paint('hint', 'hint')}: penstock explain {error.findings[0].code}")
+    codes = dict.fromkeys(finding.code for finding in error.findings)
+    say(f"{paint('hint', 'hint')}: {'; '.join(f'penstock explain {code}' for code in codes)}")
     return REFUSED
 
 

@@ -72,28 +72,20 @@ async def _run(
     import asyncio
     import signal
 
-    from penstock.cli.app import load_app
+    from penstock.cli.app import load_app, served_by
     from penstock.cli.definitions import read_definition
     from penstock.cli.inputs import parse_inputs
-    from penstock.cli.output import INTERRUPTED, complain_of, paint, say, warn
+    from penstock.cli.output import INTERRUPTED, paint, say, warn
     from penstock.cli.session import store_flag
     from penstock.cli.voice import keep_infos
     from penstock.engine.engine import Settings
-    from penstock.errors import DefinitionInvalid
-    from penstock.sdk.workflow import name_of
     from penstock.wiring import open as open_engine
 
     given = parse_inputs(inputs)
     activities = load_app(app) if app else []
     keep_infos()
     # What is wrong is said before a database is made.
-    try:
-        read_definition(file, [name_of(each) for each in activities])
-    except DefinitionInvalid as error:
-        status = complain_of(error)
-        if app is None and all(finding.code == "unknown-activity" for finding in error.findings):
-            say(f"{paint('hint', 'hint')}: --app FILE says where the activities are")
-        return status
+    read_definition(file, served_by(activities), app)
     stop = asyncio.Event()
     interrupts = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from penstock.dsl.load import Loaded, refused
 from penstock.engine.engine import Engine
 from penstock.errors import NotFound
 from penstock.model.codec import encode_definition
+from penstock.ports.activities import Served
 from penstock.ports.runs import Registered
 from penstock.ports.store import DefinitionRow
 from penstock.verify.structure import Examined, check, examine_document, examine_file, examine_text
@@ -48,7 +49,7 @@ async def register(
     loaded = examined.accepted()
     definition = loaded.definition
     plan = Plan(definition)
-    findings = [*examined.findings, *misfits(engine, loaded, plan)]
+    findings = [*examined.findings, *misfits(engine.activities, loaded, plan)]
     if any(f.level == "error" for f in findings):
         raise refused(findings, loaded.source)
     content = encode_definition(replace(definition, version=""))
@@ -64,15 +65,18 @@ async def register(
     )
 
 
-def misfits(engine: Engine, loaded: Loaded, plan: Plan) -> Iterator[Finding]:
+class Known(Protocol):
+    """Activities by name, whoever would execute them."""
+
+    def get(self, name: str, /) -> Served | None: ...
+
+
+def misfits(activities: Known, loaded: Loaded, plan: Plan) -> Iterator[Finding]:
     """Inputs that the activity, as far as it is known here, does not take."""
     for scope in plan.scopes.values():
         for node in scope.nodes.values():
-            served = (
-                engine.activities.get(node.config.get("activity", ""))
-                if node.type == "activity"
-                else None
-            )
+            called = node.config.get("activity", "") if node.type == "activity" else ""
+            served = activities.get(called) if called else None
             if served is None or not served.parameters or served.open_ended:
                 continue
             for given in node.inputs:
