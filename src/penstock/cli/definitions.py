@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -194,7 +196,10 @@ def explain_command(code: str | None, as_json: bool) -> int:
         if as_json:
             give_json(codes)
         else:
-            give("\n".join(codes))
+            width = max(len(each) for each in codes)
+            for each in codes:
+                text = known[each].read_text(encoding="utf-8") if each in known else words[each]
+                give(f"{each:<{width}}  {_first_sentence(text)}".rstrip())
         return COMPLETED
     code = code.strip().removeprefix("error[").removeprefix("warning[").rstrip("]:").lower()
     if code in known:
@@ -217,6 +222,12 @@ def explain_command(code: str | None, as_json: bool) -> int:
     else:
         give(text.rstrip("\n"))
     return COMPLETED
+
+
+def _first_sentence(page: str) -> str:
+    body = page.partition("\n")[2] if page.startswith("#") else page
+    paragraph = " ".join(body.strip().partition("\n\n")[0].split())
+    return re.split(r"(?<=[.;:]) ", paragraph, maxsplit=1)[0].rstrip(".;:")
 
 
 @click.command("graph")
@@ -305,7 +316,7 @@ async def _draw_run(id: str, width: int | None, as_json: bool, url: str) -> int:
     )
     if drawing is None:
         say(
-            f"it is too wide for {columns} columns: penstock show {id}{store_flag(url)}, or --width"
+            f"it is too wide for {columns} columns: penstock show {quote(id)}{store_flag(url)}, or --width"
         )
         for link, state in (
             (link, decided.get(i, "open")) for i, link in enumerate(followed.definition.links)

@@ -88,9 +88,24 @@ def _read(text: str) -> tuple[str, str]:
     try:
         return Path(text[1:]).read_text(encoding="utf-8"), text[1:]
     except OSError as error:
-        raise Problem("usage", f"{text[1:]} cannot be read: {error.strerror}", place="-i") from None
+        raise Problem(
+            "usage",
+            f"{text[1:]} cannot be read: {error.strerror}",
+            place="-i",
+            hint=_near(text[1:]),
+        ) from None
     except UnicodeDecodeError:
-        raise Problem("usage", f"{text[1:]} is not UTF-8", place="-i") from None
+        raise Problem(
+            "usage", f"{text[1:]} is not UTF-8", place="-i", hint="save it as UTF-8"
+        ) from None
+
+
+def _near(name: str) -> str:
+    from penstock.cli.words import did_you_mean
+
+    folder = Path(name).parent
+    files = [p.name for p in folder.glob("*.json")] if folder.is_dir() else []
+    return did_you_mean(Path(name).name, files) or "@FILE is a file with JSON, @- is stdin"
 
 
 def _json(text: str, where: str, *, hint: str = "") -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -151,7 +152,7 @@ def _rows(beside: tuple[int, int]) -> int:
 
 def wording(reason: Reason, followed: Followed, url: str, now: float) -> tuple[str, str]:
     """What the run waits for, and the command that gives it that."""
-    id, flag = followed.run.id, store_flag(url)
+    id, flag = quote(followed.run.id), store_flag(url)
     due = "" if reason.due is None else f" ({until(reason.due, now)})"
     node = followed.node(reason.key)
     match reason.kind:
@@ -160,12 +161,12 @@ def wording(reason: Reason, followed: Followed, url: str, now: float) -> tuple[s
             name = config.get("more", config.get("name", ""))
             return (
                 f"signal {name} is to come{due}",
-                f"penstock signal {id} {name} {_example(config.get('schema'))}{flag}",
+                f"penstock signal {id} {quote(name)} {_example(config.get('schema'))}{flag}",
             )
         case "form":
             return (
                 f"{visible(reason.message)}{due}",
-                f"penstock submit {id} {reason.key} '{{…}}'{flag}",
+                f"penstock submit {id} {quote(reason.key)} '{{…}}'{flag}",
             )
         case "pause":
             return "it is paused", f"penstock resume {id}{flag}"
