@@ -359,7 +359,11 @@ def test_the_app_may_be_a_module_and_a_list_in_it(tool: Tool, folder: Path) -> N
         (["list", "--store", "sqlite:///acts.py"], 4, "error[store-corrupt]"),
         (["lst"], 2, "hint: did you mean `list`?"),
         (["list", "--stor", "x"], 2, "hint: did you mean `--store`?"),
-        (["list", "--status", "runing"], 2, "hint: did you mean `RUNNING`?"),
+        (
+            ["list", "--status", "runing"],
+            2,
+            "`runing` is no status of a run\n  --> --status\nhint: did you mean `running`?",
+        ),
         (["list", "--since", "soon"], 2, "neither a duration nor a moment"),
         (["list", "--attr", "x"], 2, "`x` is not name=value"),
         (["list", "--limit", "0"], 2, "error[usage]"),
@@ -481,6 +485,69 @@ def test_audit_finds_an_event_that_was_changed(tool: Tool, folder: Path) -> None
     assert (said.status, said.out) == (1, f"run doubled: event {number} is not what was written\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["submit", "it 1", "nosuch", "{}"], "hint: these forms wait: fill\n"),
+        (
+            ["submit", "it 2", "approve", "{}"],
+            "but signal `approve` is to come (penstock why 'it 2'",
+        ),
+        (["pause", "done"], "hint: penstock show done --store sqlite:///x.db shows how it ended"),
+        (["show", "zzz"], "hint: `penstock list --store sqlite:///x.db` shows the runs"),
+        (["start", "zzz"], "registered: approval; `penstock start FILE --store sqlite:///x.db`"),
+        (["verify", "."], "hint: name a file: approval.yaml, "),
+        (["verify", "nosuch/a.yaml"], "hint: there is no folder nosuch either"),
+        (["run", "approval.yaml", "-i", "@inn.json"], "hint: did you mean `in.json`?"),
+        (["run", "approval.yaml", "-i", "@zzz"], "hint: @FILE is a file with JSON, @- is stdin"),
+        (["run", "approval.yaml", "--app", "zzz.py"], "hint: --app takes the Python file"),
+        (["run", "approval.yaml", "--app", "acts:zzz"], "hint: --app acts takes all activities"),
+        (["pause", "it 1"], "run it 1 is paused; penstock resume 'it 1' --store sqlite:///x.db\n"),
+        (
+            ["pause", "it 1"],
+            "as soon as one does: penstock serve --app FILE --store sqlite:///x.db\n",
+        ),
+        (["why", "it 1"], "penstock serve --app FILE --store sqlite:///x.db\n"),
+        (["why", "it 1"], "next: penstock submit 'it 1' fill '{…}' --store sqlite:///x.db\n"),
+    ],
+)
+def test_what_is_said_ends_with_a_command_that_can_be_typed(
+    tool: Tool, folder: Path, arguments: list[str], wanted: str
+) -> None:
+    at = ["--store", "sqlite:///x.db"]
+    (folder / "in.json").write_text("{}")
+    for id in ("it 1", "it 2", "done"):
+        tool("start", "approval.yaml", "--id", id, *at)
+    tool("signal", "it 1", "approve", "true", *at)
+    tool("terminate", "done", *at)
+
+    said = tool(*arguments, *(at if arguments[0] != "verify" else ()))
+
+    assert wanted in said.err
+
+
+def test_why_says_what_is_to_begin_and_why_a_run_failed(tool: Tool) -> None:
+    tool("start", "doubled.yaml", "--id", "d-1", "-i", "n=1")
+    tool("run", "failing.yaml", "--app", "acts.py", "--id", "f-1")
+    tool("start", "lingering.yaml", "--id", "l-1")
+
+    assert tool("why", "l-1").out == "attempt  attempt 1 of `before` is to begin\n"
+    failed = tool("why", "f-1")
+    assert failed.out.splitlines() == [
+        "run f-1 waits for nothing: it is FAILED",
+        "error    [no-luck] in fail Fail: no luck",
+    ]
+    assert tool("why", "f-1", "--json").json["errors"][0]["code"] == "no-luck"
+
+
+def test_only_the_demo_is_to_be_killed(tool: Tool) -> None:
+    first = tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=1")
+    again = tool("run", "doubled.yaml", "--app", "acts.py", "-i", "n=1", "--again")
+
+    assert "kill -9" not in first.err
+    assert "kill -9" in again.err
+
+
 # --- definitions ------------------------------------------------------------------------------------------------
 
 
@@ -532,7 +599,10 @@ def test_verify_names_the_app_and_every_code(tool: Tool, folder: Path) -> None:
 def test_explain_prints_the_page_of_a_code(tool: Tool) -> None:
     assert tool("explain", "no-path").out.startswith("# no-path\n")
     assert tool("explain", "error[no-path]:").out.startswith("# no-path\n")
-    assert "dangling-link" in tool("explain").out.splitlines()
+    (line,) = (each for each in tool("explain").out.splitlines() if "dangling-link" in each)
+    assert line.split("  ")[-1].strip() == (
+        "A link, or an `after`, names a task that is not in this scope"
+    )
     assert tool("explain", "no-path", "--json").json["code"] == "no-path"
 
 
@@ -619,6 +689,42 @@ def test_a_second_process_stands_by_and_takes_over(tool: Tool, beside: Start) ->
     assert tool("submit", "a-1", "fill", '{"text": "fine"}').status == 0
 
     assert second.ended().json == {"text": "fine"}
+
+
+def test_serve_executes_what_others_start_and_another_takes_over(tool: Tool, beside: Start) -> None:
+    tool("start", "doubled.yaml", "--id", "d-1", "-i", "n=1")
+    first = beside("serve", "--app", "acts.py")
+    first.says(f"this process ({first.pid}) executes the runs of sqlite:///penstock.db")
+    second = beside("serve", "--app", "acts.py")
+    second.says(f"process {first.pid} (")
+    second.says(f"this one ({second.pid}) stands by")
+    tool("start", "failing.yaml", "--id", "f-1", "--by", "ann")
+    first.says("f-1: started by ann\n")
+    first.says("f-1: failed: no luck\n")
+
+    tool("start", "lingering.yaml", "--id", "l-1", "-i", "seconds=0.5")
+    until(lambda: "task_started" in events(tool, "l-1") or "task_completed" in events(tool, "l-1"))
+    first.interrupt()
+    stopped = first.ended()
+    assert (stopped.status, stopped.out) == (0, "")
+    assert "stopped; open runs go on" in stopped.err
+    second.says(f"this process ({second.pid}) executes the runs")
+    second.says("l-1: completed")
+
+    assert tool("show", "d-1", "--json").json["output"] == 4
+    assert "task_lost" not in events(tool, "l-1")
+    assert tool("serve", "--app", "acts.py", "--store", "memory:").status == 2
+
+
+def test_where_drawings_cannot_be_written_others_stand_for_them(beside: Start) -> None:
+    drawn = beside("graph", "doubled.yaml", PYTHONIOENCODING="ascii").ended()
+
+    assert (drawn.status, drawn.err) == (0, "")
+    assert "| . first" in drawn.out
+    assert "?" not in drawn.out
+    beside("start", "approval.yaml", "--id", "a-1", "-i", '{"name": "Zoë"}').ended()
+    shown = beside("show", "a-1", "--json", PYTHONIOENCODING="ascii").ended()
+    assert shown.json["input"] == {"name": "Zoë"}
 
 
 def test_after_kill_9_the_same_command_continues_the_run(

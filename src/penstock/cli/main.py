@@ -10,11 +10,19 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import FAILED, INTERRUPTED, USAGE, Problem, complain, complain_of
+from penstock.cli.output import (
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    Problem,
+    complain,
+    complain_of,
+    printable,
+)
 from penstock.errors import PenstockError
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Run": {"run": "run", "start": "runs"},
+    "Run": {"run": "run", "start": "runs", "serve": "serve"},
     "Look": {"list": "reading", "show": "reading", "why": "reading", "history": "reading", "graph": "definitions"},
     "Act": {
         "signal": "runs", "submit": "runs", "pause": "runs", "resume": "runs", "cancel": "runs", "terminate": "runs",
@@ -84,6 +92,7 @@ def tree() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit status: 0 completed, 1 failed, 2 usage, 3 refused, 4 unreachable."""
+    printable()
     try:
         status = tree.main(
             args=None if arguments is None else list(arguments),

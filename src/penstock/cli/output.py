@@ -5,6 +5,7 @@ Styles have names here and nowhere else. Imports nothing heavy: `penstock --help
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -57,6 +58,32 @@ class Problem(Exception):
     excerpt: str | None = None
 
 
+PLAIN = str.maketrans({
+    **dict.fromkeys(map(chr, range(0x2500, 0x2580)), "+"),  # lines that meet
+    **dict.fromkeys("─━═╌╍┄┅┈┉╴╶╸╺╼╾", "-"), **dict.fromkeys("│┃║╎╏┆┇┊┋╵╷╹╻╽╿", "|"), **dict.fromkeys("◐◓◑◒", "*"),
+    "▼": "v", "▽": "v", "▲": "^", "▶": ">", "◀": "<", "→": ">", "←": "<", "·": ".", "…": "~", "✓": "v", "✗": "x",
+    "●": "o", "○": "o", "◉": "O", "⏳": "w", "↻": "r", "↺": "r", "↶": "u", "⤼": "s", "⊘": "c", "‖": "p", "×": "x",
+})  # fmt: skip
+"""What stands for our drawings where they cannot be written."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(PLAIN)
+    return "".join(c if c.isascii() else "?" for c in text), error.end
+
+
+def printable() -> None:
+    """A terminal or a pipe that cannot have all characters gets others, never an error."""
+    import codecs
+
+    codecs.register_error("penstock", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="penstock")
+
+
 def coloured(stream: TextIO) -> bool:
     """Whether colours are wanted there (https://no-color.org)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
@@ -96,7 +123,12 @@ def give_json(value: Any) -> None:
     import msgspec  # late
 
     raw = msgspec.json.encode(value)
-    give(msgspec.json.format(raw, indent=2 if sys.stdout.isatty() else 0).decode())
+    text = msgspec.json.format(raw, indent=2 if sys.stdout.isatty() else 0).decode()
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(json.loads(text))  # escaped: data is never approximate
+    give(text)
 
 
 def complain(problem: Problem) -> int:

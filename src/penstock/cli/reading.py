@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,12 +22,21 @@ from penstock.cli.output import (
     table,
     visible,
 )
-from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
+from penstock.cli.session import (
+    json_option,
+    opened,
+    owner_text,
+    perform,
+    serve_text,
+    store_flag,
+    store_option,
+)
 
 if TYPE_CHECKING:
     from penstock.model.job import LogLine
-    from penstock.ports.runs import HistoryItem, RunView, TaskView
+    from penstock.ports.runs import HistoryItem, RunView, TaskView, WhyView
     from penstock.ports.store import Row
+    from penstock.sdk.client import Run
 
 STATUSES = (
     "OPEN", "CLOSED", "CREATED", "RUNNING", "WAITING", "PAUSED", "COMPENSATING", "COMPLETED", "FAILED", "CANCELLED",
@@ -64,13 +74,13 @@ def list_command(
       penstock list --attr region=eu --since 2h --json
     """
     if status is not None:
-        status = status.upper().replace("-", "_")
+        typed, status = status, status.upper().replace("-", "_")
         if status not in STATUSES:
             from penstock.cli.words import did_you_mean
 
             raise Problem(
-                "usage", f"`{status}` is no status of a run", place="--status",
-                hint=did_you_mean(status, STATUSES) or ", ".join(STATUSES).lower(),
+                "usage", f"`{typed}` is no status of a run", place="--status",
+                hint=did_you_mean(typed, [each.lower() for each in STATUSES]) or ", ".join(STATUSES).lower(),
             )  # fmt: skip
     wanted: dict[str, Any] = {
         "status": status, "definition": definition, "attributes": parse_pairs(attributes, "--attr"), "after": after,
@@ -144,7 +154,7 @@ def show_command(id: str, as_json: bool, url: str) -> int:
         else:
             _show(view)
             if view.ended_at is None:
-                say(f"{owner_text(owner)}; penstock why {id}{store_flag(url)}")
+                say(f"{owner_text(owner)}; penstock why {quote(id)}{store_flag(url)}")
         return COMPLETED
 
     return perform(work())
@@ -253,8 +263,11 @@ def why_command(id: str, as_json: bool, url: str) -> int:
             found = [each for each in await run.why() if each.kind != "owner"]
             status = await run.status()
             owner = await session.owner()
+            if owner is None:
+                await _not_begun(run, found)
+            failed = (await run.show()).error_stack if not found else []
         if as_json:
-            give_json({"id": id, "status": status, "why": found, "owner": owner})
+            give_json({"id": id, "status": status, "why": found, "owner": owner, "errors": failed})
             return COMPLETED
         now = time.time()
         for each in found:
@@ -262,24 +275,42 @@ def why_command(id: str, as_json: bool, url: str) -> int:
             give(f"{each.kind:<9}{visible(each.message)}{due}")
         if not found:
             give(f"run {id} waits for nothing: it is {status}")
+            for failure in failed:
+                where = f" in {failure.key}" if failure.key else ""
+                kind = f"{failure.type}: " if failure.type else ""
+                give(visible(f"error    [{failure.code}]{where} {kind}{failure.message}"))
+            if failed:
+                say(f"{paint('next', 'hint')}: penstock history {quote(id)}{store_flag(url)}")
+        elif owner is None:
+            say(f"{owner_text(None)}; start one to go on: {serve_text(url)}")
         else:
-            say(
-                owner_text(owner)
-                + ("; start one to go on: penstock run …" if owner is None else "")
-            )
+            say(owner_text(owner))
         for each in found:
             if each.kind == "signal":
                 name = each.message.split("`")[1] if "`" in each.message else "NAME"
-                say(f"{paint('next', 'hint')}: penstock signal {id} {name} [JSON]{store_flag(url)}")
+                say(
+                    f"{paint('next', 'hint')}: penstock signal {quote(id)} {quote(name)} [JSON]{store_flag(url)}"
+                )
             elif each.kind == "form":
                 say(
-                    f"{paint('next', 'hint')}: penstock submit {id} {each.key} '{{…}}'{store_flag(url)}"
+                    f"{paint('next', 'hint')}: penstock submit {quote(id)} {quote(each.key)} '{{…}}'{store_flag(url)}"
                 )
             elif each.kind == "pause":
-                say(f"{paint('next', 'hint')}: penstock resume {id}{store_flag(url)}")
+                say(f"{paint('next', 'hint')}: penstock resume {quote(id)}{store_flag(url)}")
         return COMPLETED
 
     return perform(work())
+
+
+async def _not_begun(run: Run, found: list[WhyView]) -> None:
+    """Nobody executes: an attempt that nobody has begun has no end to wait for."""
+    attempts = [each for each in found if each.kind == "attempt"]
+    if not attempts:
+        return
+    scheduled = {task.key for task in (await run.show()).tasks if task.status == "SCHEDULED"}
+    for each in attempts:
+        if each.key in scheduled:
+            each.message = each.message.replace(" is to end", " is to begin")
 
 
 @click.command("history")

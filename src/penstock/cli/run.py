@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,21 +63,18 @@ def run_command(
     ended if --id names it; without --id, or with --again, the next one is started: order-2, order-3, and so on. The
     result goes to stdout. Exit status: 0 completed, 1 failed, 2 usage, 3 refused, 4 unreachable.
     """
-    return perform(_run(file, app, inputs, id, by, again or id is None, plain, url))
+    return perform(_run(file, app, inputs, id, by, again, plain, url))
 
 
 async def _run(
     file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, again: bool, plain: bool,
     url: str,
 ) -> int:  # fmt: skip
-    import asyncio
-    import signal
-
     from penstock.cli.app import load_app, served_by
     from penstock.cli.definitions import read_definition
     from penstock.cli.inputs import parse_inputs
     from penstock.cli.output import INTERRUPTED, paint, say, warn
-    from penstock.cli.session import store_flag
+    from penstock.cli.session import on_interrupt, store_flag
     from penstock.cli.voice import keep_infos
     from penstock.engine.engine import Settings
     from penstock.wiring import open as open_engine
@@ -86,21 +84,7 @@ async def _run(
     keep_infos()
     # What is wrong is said before a database is made.
     read_definition(file, served_by(activities), app)
-    stop = asyncio.Event()
-    interrupts = 0
-
-    def interrupted() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        stop.set()
-        if interrupts > 1:
-            import os
-
-            os._exit(130)  # asked twice: whatever is lost is recovered
-
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, interrupted)
+    stop = on_interrupt()
     async with open_engine(
         url, activities=activities, settings=Settings(drain_seconds=DRAIN_SECONDS)
     ) as engine:
@@ -108,14 +92,16 @@ async def _run(
         for finding in kept.findings:
             place = finding.place
             warn(f"[{finding.code}] {finding.message} ({place.source}:{place.line}:{place.column})")
-        run, note = await _begin(engine, kept.id, given, id, by, again)
+        run, note = await _begin(engine, kept.id, given, id, by, again or id is None)
         followed = await _watch(engine, run, url, stop, note, plain)
         if followed.closed:
-            return await _ended(run, followed, url)
+            return await _ended(run, followed, url, again)
         say(f"stopping: what is under way gets {DRAIN_SECONDS:.0f} s to end, and is recorded")
     flag = store_flag(url)
     say(f"stopped; run {run.id} stays open and nothing of it is lost")
-    say(f"{paint('next', 'hint')}: the same command goes on from here; penstock why {run.id}{flag}")
+    say(
+        f"{paint('next', 'hint')}: the same command goes on from here; penstock why {quote(run.id)}{flag}"
+    )
     return INTERRUPTED
 
 
@@ -228,12 +214,12 @@ async def _follow(run: Run, followed: Followed, lines: Plain | None) -> None:
         waiting.cancel()
 
 
-async def _ended(run: Run, followed: Followed, url: str) -> int:
+async def _ended(run: Run, followed: Followed, url: str, again: bool) -> int:
     from penstock.cli.humane import duration
     from penstock.cli.output import COMPLETED, FAILED, give_json, paint, say, visible
     from penstock.cli.session import store_flag
 
-    flag = store_flag(url)
+    id, flag = quote(run.id), store_flag(url)
     state = followed.run
     took = duration((state.ended_at or state.updated_at) - state.created_at)
     say()
@@ -243,15 +229,15 @@ async def _ended(run: Run, followed: Followed, url: str) -> int:
     if state.status == "COMPLETED":
         give_json(await run.result())
         say(
-            f"{paint('next', 'hint')}: penstock history {run.id}{flag}\n"
-            f"      penstock graph {run.id}{flag}\n"
-            "      once more, and kill -9 it half way: started again, it goes on where it was"
+            f"{paint('next', 'hint')}: penstock history {id}{flag}\n      penstock graph {id}{flag}"
         )
+        if again:
+            say("      once more, and kill -9 it half way: started again, it goes on where it was")
         return COMPLETED
     failure = state.failure
     if failure is not None:
         say(f"{paint(f'error[{failure.code}]', 'error')}: {visible(failure.message)}")
         if failure.key:
             say(f"  {paint('-->', 'arrow')} task {visible(failure.key)}")
-    say(f"{paint('hint', 'hint')}: penstock history {run.id}{flag}")
+    say(f"{paint('hint', 'hint')}: penstock history {id}{flag}")
     return FAILED

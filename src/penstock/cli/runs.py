@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,9 +16,12 @@ from penstock.cli.session import (
     opened,
     owner_text,
     perform,
+    serve_text,
     store_flag,
     store_option,
 )
+from penstock.cli.words import did_you_mean
+from penstock.errors import NotFound, Rejected
 
 if TYPE_CHECKING:
     from penstock.sdk.client import Run
@@ -37,7 +41,8 @@ async def _tell_owner(session: Session, id: str) -> None:
     owner = await session.owner()
     if owner is None:
         say(
-            f"note: {owner_text(None)}; what was asked is kept, and done as soon as one does (penstock run …)"
+            f"note: {owner_text(None)}; what was asked is kept, and done as soon as one does: "
+            + serve_text(session.url)
         )
 
 
@@ -91,16 +96,14 @@ def start_command(
             engine = session.engine
             if loaded is not None:
                 name = (await engine.register(definition, by=by)).id
-            run = await engine.start(
-                name,
-                given,
-                id=id,
-                version=version,
-                priority=priority,
-                delay=seconds,
-                attributes=attrs,
-                created_by=by,
-            )
+            try:
+                run = await engine.start(
+                    name, given, id=id, version=version, priority=priority, delay=seconds, attributes=attrs,
+                    created_by=by,
+                )  # fmt: skip
+            except NotFound as error:
+                known = sorted({each.id for each in await (await session.store()).definitions()})
+                raise NotFound(error.message, hint=_meant(name, known, url)) from error
             if as_json:
                 give_json({"id": run.id, "definition": name})
             else:
@@ -108,13 +111,21 @@ def start_command(
             owner = await session.owner()
             if owner is None:
                 say(
-                    f"note: {owner_text(None)}; the run begins as soon as one does (penstock run …)"
+                    f"note: {owner_text(None)}; the run begins as soon as one does: {serve_text(url)}"
                 )
             else:
-                say(f"{owner_text(owner)}; penstock show {run.id}{store_flag(url)}")
+                say(f"{owner_text(owner)}; penstock show {quote(run.id)}{store_flag(url)}")
         return COMPLETED
 
     return perform(work())
+
+
+def _meant(name: str, known: list[str], url: str) -> str:
+    near = did_you_mean(name, known)
+    listed = (
+        f"registered: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}; " if known else ""
+    )
+    return near or f"{listed}`penstock start FILE{store_flag(url)}` registers a file and starts it"
 
 
 def _seconds(text: str) -> float:
@@ -191,7 +202,7 @@ def pause_command(id: str, by: str | None, reason: str, url: str) -> int:
 
     async def work(run: Run) -> str:
         await run.pause(by=by, reason=reason)
-        return f"run {id} is paused; penstock resume {id}{store_flag(url)}"
+        return f"run {id} is paused; penstock resume {quote(id)}{store_flag(url)}"
 
     return _act(id, url, work)
 
@@ -229,7 +240,7 @@ def cancel_command(id: str, by: str | None, reason: str, url: str) -> int:
 
     async def work(run: Run) -> str:
         await run.cancel(by=by, reason=reason)
-        return f"run {id} is asked to stop and undoes what it has done; penstock show {id}{store_flag(url)}"
+        return f"run {id} is asked to stop and undoes what it has done; penstock show {quote(id)}{store_flag(url)}"
 
     return _act(id, url, work)
 
@@ -253,11 +264,35 @@ def terminate_command(id: str, by: str | None, reason: str, url: str) -> int:
     return _act(id, url, work)
 
 
+async def _with_hint(error: Rejected, run: Run, url: str) -> Rejected:
+    """What can be done instead, where the refusal does not say it."""
+    if error.hint:
+        return error
+    id, flag = quote(run.id), store_flag(url)
+    if error.code == "run-closed":
+        hint = f"penstock show {id}{flag} shows how it ended; penstock start starts another"
+    elif error.code in ("task-not-waiting", "not-a-form"):
+        waits = [each for each in await run.why() if each.kind != "owner"]
+        forms = [each.key for each in waits if each.kind == "form"]
+        hint = (
+            f"these forms wait: {', '.join(quote(key) for key in forms[:8])}"
+            if forms
+            else f"no form waits in it, but {'; '.join(each.message for each in waits[:4]) or 'nothing'}"
+            f" (penstock why {id}{flag})"
+        )
+    else:
+        hint = f"penstock explain {error.code}"
+    return Rejected(error.code, error.message, hint=hint)
+
+
 def _act(id: str, url: str, work: Callable[[Run], Any]) -> int:
     async def acting() -> int:
         async with opened(url) as session:
             run = await session.get(id)
-            said = await work(run)
+            try:
+                said = await work(run)
+            except Rejected as error:
+                raise await _with_hint(error, run, url) from error
             say(said)
             if await run.status() not in (
                 "COMPLETED",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.output import UNREACHABLE, Problem
+from penstock.cli.output import INTERRUPTED, UNREACHABLE, Problem
 from penstock.errors import NotFound
 
 if TYPE_CHECKING:
+    import asyncio
+
     from penstock.core.plan import Plan
     from penstock.ports.store import Owner, Store
     from penstock.sdk.client import Engine, Run
@@ -63,7 +66,9 @@ def file_of(url: str) -> Path | None:
 
 def store_flag(url: str) -> str:
     """What to write after a command so that it means this database."""
-    return "" if url == (os.environ.get("PENSTOCK_STORE") or STORE) else f" --store {url}"
+    return (
+        "" if url == (os.environ.get("PENSTOCK_STORE") or STORE) else f" --store {shlex.quote(url)}"
+    )
 
 
 class Session:
@@ -100,7 +105,9 @@ class Session:
 
             known = [row.id for row in await self.engine.list(limit=NEAR_RUNS)]
             hint = did_you_mean(id, known) or (
-                "penstock list shows the runs" + store_flag(self.url) if known else "it has no runs"
+                f"`penstock list{store_flag(self.url)}` shows the runs"
+                if known
+                else f"it has no runs; `penstock start FILE{store_flag(self.url)}` starts one"
             )
             raise NotFound(f"no run `{id}` in {self.url}", hint=hint) from error
 
@@ -153,6 +160,29 @@ def alive(owner: Owner) -> bool:
     except OSError:
         return True
     return True
+
+
+def on_interrupt() -> asyncio.Event:
+    """Set when we are asked to stop; asked twice, the process ends at once: whatever is lost is recovered."""
+    import asyncio
+    import signal
+
+    stop = asyncio.Event()
+
+    def interrupted() -> None:
+        if stop.is_set():
+            os._exit(INTERRUPTED)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, interrupted)
+    return stop
+
+
+def serve_text(url: str) -> str:
+    """The command that executes this database's runs."""
+    return f"penstock serve --app FILE{store_flag(url)}"
 
 
 def owner_text(owner: Owner | None) -> str:
