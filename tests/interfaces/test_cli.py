@@ -47,6 +47,12 @@ def linger(seconds: float) -> str:
     return "rested"
 
 @activity
+def hold() -> str:
+    while pathlib.Path("held").exists():
+        time.sleep(0.01)
+    return "let go"
+
+@activity
 async def undo(before: str) -> None:
     note("undone " + before)
 """
@@ -78,6 +84,13 @@ tasks:
   after: {do: note, after: rest, inputs: {text: {value: after}}}
 """
 
+HOLDING = """
+id: holding
+tasks:
+  before: {do: note, inputs: {text: {value: before}}}
+  rest: {do: hold, after: before}
+  after: {do: note, after: rest, inputs: {text: {value: after}}}
+"""
 PATIENCE_SECONDS = 60.0
 """With other processes, on a machine that has other things to do."""
 
@@ -496,6 +509,7 @@ def test_audit_finds_an_event_that_was_changed(tool: Tool, folder: Path) -> None
         (["pause", "done"], "hint: penstock show done --store sqlite:///x.db shows how it ended"),
         (["show", "zzz"], "hint: `penstock list --store sqlite:///x.db` shows the runs"),
         (["start", "zzz"], "registered: approval; `penstock start FILE --store sqlite:///x.db`"),
+        (["start", "approval", "--version", "9"], "hint: it has version 1; without --version"),
         (["verify", "."], "hint: name a file: approval.yaml, "),
         (["verify", "nosuch/a.yaml"], "hint: there is no folder nosuch either"),
         (["run", "approval.yaml", "-i", "@inn.json"], "hint: did you mean `in.json`?"),
@@ -743,10 +757,14 @@ def test_after_kill_9_the_same_command_continues_the_run(
 
 
 def test_ctrl_c_stops_and_says_how_to_go_on(tool: Tool, folder: Path, beside: Start) -> None:
-    command = ["run", "lingering.yaml", "--app", "acts.py", "--id", "l-1", "-i", "seconds=0.5"]
+    (folder / "holding.yaml").write_text(HOLDING)
+    (folder / "held").touch()
+    command = ["run", "holding.yaml", "--app", "acts.py", "--id", "l-1"]
     first = beside(*command)
     until(lambda: "task_completed" in events(tool, "l-1"))
     first.interrupt()
+    first.says("stopping: what is under way gets 10 s to end")
+    (folder / "held").unlink()
     stopped = first.ended()
     assert stopped.status == 130
     assert "run l-1 stays open and nothing of it is lost" in stopped.err

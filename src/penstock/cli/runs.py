@@ -24,6 +24,7 @@ from penstock.cli.words import did_you_mean
 from penstock.errors import NotFound, Rejected
 
 if TYPE_CHECKING:
+    from penstock.ports.store import DefinitionRow
     from penstock.sdk.client import Run
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,8 +103,8 @@ def start_command(
                     created_by=by,
                 )  # fmt: skip
             except NotFound as error:
-                known = sorted({each.id for each in await (await session.store()).definitions()})
-                raise NotFound(error.message, hint=_meant(name, known, url)) from error
+                rows = await (await session.store()).definitions()
+                raise NotFound(error.message, hint=_meant(name, rows, url)) from error
             if as_json:
                 give_json({"id": run.id, "definition": name})
             else:
@@ -120,12 +121,16 @@ def start_command(
     return perform(work())
 
 
-def _meant(name: str, known: list[str], url: str) -> str:
-    near = did_you_mean(name, known)
-    listed = (
-        f"registered: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}; " if known else ""
+def _meant(name: str, rows: list[DefinitionRow], url: str) -> str:
+    """What there is instead of a definition, or of a version of it, that is not there."""
+    versions = [row.version for row in rows if row.id == name]
+    if versions:
+        return f"it has version {', '.join(versions[-10:])}; without --version the newest is taken"
+    known = sorted({row.id for row in rows})
+    listed = f"registered: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}; "
+    return did_you_mean(name, known) or (
+        f"{listed if known else ''}`penstock start FILE{store_flag(url)}` registers a file and starts it"
     )
-    return near or f"{listed}`penstock start FILE{store_flag(url)}` registers a file and starts it"
 
 
 def _seconds(text: str) -> float:
