@@ -110,8 +110,9 @@ class Attempts:
         if (run.id, effect.key, effect.attempt, False) in self._jobs:
             self._engine.activities.cancel(run.id, effect.key, effect.attempt)
         elif run.stopping is not None:
-            command = c.LoseTask(
-                at=self._engine.clock.now(), key=effect.key, attempt=effect.attempt
+            failure = Failure(code="cancelled", message=f"`{effect.key}` was not begun any more")
+            command = c.FailTask(
+                at=self._engine.clock.now(), key=effect.key, attempt=effect.attempt, failure=failure
             )
             self._engine.post(run.id, Item(command))
 

@@ -257,6 +257,8 @@ class Engine:
             if points.reach is not None:
                 points.reach("append.after")
                 points.each("stored", taken)
+        if results and self.owner is None and self.hints is not None:
+            await self._tell_owner([run_id for run_id, _, _, outcome, _ in taken if outcome.events])
         place = 0
         for run_id, entry, items, outcome, readings in taken:
             if outcome.events:
@@ -420,7 +422,6 @@ class Engine:
                 self._perform(run_id, entry, outcome.effects)
                 self._arm(run_id, entry)
             else:
-                self.errands.hint(run_id)
                 for effect in outcome.effects:
                     if isinstance(effect, f.Answer):
                         self.observers.answer(effect)
@@ -487,6 +488,16 @@ class Engine:
         for item in items:
             if item.future is not None and not item.future.done():
                 item.future.set_exception(error)
+
+    async def _tell_owner(self, run_ids: list[str]) -> None:
+        """Before the callers are answered, as they may be gone right after."""
+        try:
+            owner = await self.store.owner()
+        except StoreError:
+            return  # a lost hint costs a moment
+        if owner is not None and owner.address and self.hints is not None:
+            for run_id in run_ids:
+                self.hints.tell(owner.address, run_id)
 
     # --- memory ----------------------------------------------------------------------------------------------
 

@@ -193,15 +193,6 @@ class Errands:
         except (Rejected, NotFound):
             return
 
-    def hint(self, run_id: str) -> None:
-        if self._engine.hints is not None:
-            self.run(self._tell_owner(run_id))
-
-    async def _tell_owner(self, run_id: str) -> None:
-        owner = await self._engine.store.owner()
-        if owner is not None and owner.address and self._engine.hints is not None:
-            self._engine.hints.tell(owner.address, run_id)
-
 
 def _child_of(flow: Flow, key: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
     """The id of the child that a task waits for, what it is to be started with, and what it inherits."""

@@ -173,7 +173,7 @@ def _version(db: sqlite3.Connection, path: str) -> int:
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     ours = {"meta", "events", "runs", "owner"}
-    foreign = ours & tables if version == 0 else not ours <= tables
+    foreign = tables if version == 0 else not ours <= tables
     if foreign:
         raise StoreError(
             f"{path} is a database of another application",
