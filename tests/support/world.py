@@ -246,12 +246,12 @@ class Case:
         return self.task(key).attempt
 
     def complete(
-        self, key: str, output: Any = None, *, attempt: int | None = None
+        self, key: str, output: Any = None, *, attempt: int | None = None, undo: bool | None = None
     ) -> list[e.Event]:
         return self.command(
             c.CompleteTask(
                 at=self.world.now, key=key, attempt=self.attempt(key) if attempt is None else attempt,
-                output=encode(output),
+                output=encode(output), undo=key in self.run.undoing if undo is None else undo,
             )
         )  # fmt: skip
 
@@ -264,6 +264,7 @@ class Case:
         attempt: int | None = None,
         **more: Any,
     ) -> list[e.Event]:
+        more.setdefault("undo", key in self.run.undoing)
         return self.command(
             c.FailTask(
                 at=self.world.now, key=key, attempt=self.attempt(key) if attempt is None else attempt,
@@ -276,8 +277,11 @@ class Case:
             c.StartTask(at=self.world.now, key=key, attempt=self.attempt(key), worker=worker)
         )
 
-    def lose(self, key: str) -> list[e.Event]:
-        return self.command(c.LoseTask(at=self.world.now, key=key, attempt=self.attempt(key)))
+    def lose(self, key: str, **more: Any) -> list[e.Event]:
+        more.setdefault("undo", key in self.run.undoing)
+        return self.command(
+            c.LoseTask(at=self.world.now, key=key, attempt=self.attempt(key), **more)
+        )
 
     def signal(self, name: str, payload: Any = None, **more: Any) -> list[e.Event]:
         return self.command(

@@ -181,7 +181,7 @@ def _attempt(flow: Flow, key: str, attempt: int) -> tuple[Node, TaskState]:
 
 def _complete(flow: Flow, command: c.CompleteTask) -> list[e.Event]:
     key, attempt = command.key, command.attempt
-    if key in flow.run.undoing:
+    if command.undo:
         _undo(flow, key, attempt)
         return [e.UndoCompleted(at=command.at, key=key, attempt=attempt, logs=command.logs)]
     node, _ = _attempt(flow, key, attempt)
@@ -212,7 +212,7 @@ def _complete(flow: Flow, command: c.CompleteTask) -> list[e.Event]:
 def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
     run, key, attempt, failure = flow.run, command.key, command.attempt, command.failure
     logs = command.logs
-    if key in run.undoing:
+    if command.undo:
         return _fail_undo(flow, command)
     node, state = _attempt(flow, key, attempt)
     progress = e.NULL if command.progress is None else Raw(command.progress)
@@ -278,8 +278,10 @@ def _unknown(
 def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     """The process that may have begun the attempt died."""
     key, attempt, run = command.key, command.attempt, flow.run
-    if key in run.undoing:
+    if command.undo:
         undoing = _undo(flow, key, attempt)
+        if command.cut:
+            return [e.UndoLost(at=command.at, key=key, attempt=attempt, cut=True)]
         if undoing.due is not None and undoing.due > command.at:
             return []
         if undoing.lost + 1 >= UNDO_LOSSES_MAX:
@@ -301,18 +303,22 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
         if not state.started:
             return []  # a `once` attempt is begun only after its TaskStarted is stored
         return [_unknown(command.at, key, attempt, None)]
+    progress = e.NULL if command.progress is None else Raw(command.progress)
+    if command.cut:
+        return [e.TaskLost(at=command.at, key=key, attempt=attempt, cut=True, progress=progress)]
     careful = state.lost >= LOST_CAREFUL
     if careful and not state.started:
         return []  # from the second loss on an attempt without TaskStarted has not begun
     counted = careful and state.started
     if counted and state.poison + 1 >= POISON_LOSSES:
         return [_poisoned(command.at, key, attempt, state.failure)]
-    progress = e.NULL if command.progress is None else Raw(command.progress)
     return [e.TaskLost(at=command.at, key=key, attempt=attempt, counted=counted, progress=progress)]
 
 
 def _undo(flow: Flow, key: str, attempt: int) -> Undoing:
-    undoing = flow.run.undoing[key]
+    undoing = flow.run.undoing.get(key)
+    if undoing is None:
+        raise Rejected("stale-attempt", f"`{key}` is not being undone in run {flow.run.id}")
     if undoing.attempt != attempt:
         raise Rejected(
             "stale-attempt", f"undo of `{key}` is at attempt {undoing.attempt}, not {attempt}"
@@ -323,7 +329,7 @@ def _undo(flow: Flow, key: str, attempt: int) -> Undoing:
 def _fail_undo(flow: Flow, command: c.FailTask) -> list[e.Event]:
     undoing = _undo(flow, command.key, command.attempt)
     entry = undoing.entry
-    charged = undoing.attempt - undoing.lost
+    charged = undoing.attempt - undoing.lost - undoing.cut
     if command.final or charged >= entry.attempts:
         return [
             e.UndoFailed(

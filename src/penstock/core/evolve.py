@@ -93,7 +93,8 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.fail(path, scope, node, state, event.failure)
         case e.TaskLost():
             _, _, _, state = flow.locate(event.key)
-            state.attempt, state.lost = event.attempt + 1, state.lost + 1
+            state.attempt = event.attempt + 1
+            state.lost = state.lost if event.cut else state.lost + 1
             state.poison = state.poison + 1 if event.counted else state.poison
             state.status, state.started, state.due = SCHEDULED, False, None
             if event.progress != e.NULL:
@@ -187,7 +188,10 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
         case e.UndoLost():
             undoing = run.undoing[event.key]
             undoing.attempt, undoing.due = event.attempt + 1, None
-            undoing.lost += 1
+            if event.cut:
+                undoing.cut += 1
+            else:
+                undoing.lost += 1
             flow.effects.append(Execute(event.key, undoing.attempt, undo=True))
         case e.UndoFailed():
             undoing = run.undoing.pop(event.key)

@@ -107,8 +107,9 @@ class Attempts:
 
     def abandon(self, run: Run, effect: f.Abandon) -> None:
         """It still reports; but one that was never begun here has nobody to report it, so that is recorded at once."""
-        if (run.id, effect.key, effect.attempt, False) in self._jobs:
-            self._engine.activities.cancel(run.id, effect.key, effect.attempt)
+        ticket = (run.id, effect.key, effect.attempt, False)
+        if ticket in self._jobs:
+            self._tell(ticket)
         elif run.stopping is not None:
             failure = Failure(code="cancelled", message=f"`{effect.key}` was not begun any more")
             command = c.FailTask(
@@ -122,7 +123,14 @@ class Attempts:
             return
         attempts = {(run_id, e.key, e.attempt, e.undo) for e in wanted if isinstance(e, f.Execute)}
         for ticket in [t for t in self._jobs if t[0] == run_id and t not in attempts]:
-            self._engine.activities.cancel(ticket[0], ticket[1], ticket[2])
+            self._tell(ticket)
+
+    def _tell(self, ticket: Ticket) -> None:
+        """It is not wanted any more. Activities do not tell an undo from the task's own attempt of that number, which
+        they told when the undo began."""
+        run_id, key, attempt, undo = ticket
+        if undo or (run_id, key, attempt, True) not in self._jobs:
+            self._engine.activities.cancel(run_id, key, attempt)
 
     def busy(self, run_id: str) -> bool:
         return run_id in self._busy
@@ -149,7 +157,7 @@ class Attempts:
         self._known.clear()
         self._busy.clear()
         for ticket in list(self._jobs):
-            self._engine.activities.cancel(ticket[0], ticket[1], ticket[2])
+            self._tell(ticket)
 
     def working(self) -> bool:
         """An attempt is under way that does not just wait in the event loop."""
@@ -398,8 +406,9 @@ class Attempts:
             now = engine.clock.now()
             if type(outcome) is Done:
                 command = c.CompleteTask(
-                    at=now, key=key, attempt=attempt, output=outcome.output, logs=outcome.logs
-                )
+                    at=now, key=key, attempt=attempt, output=outcome.output, logs=outcome.logs,
+                    undo=job.undo,
+                )  # fmt: skip
                 if self._progress:
                     self._progress.pop((run_id, key), None)
             else:
@@ -416,11 +425,12 @@ class Attempts:
             return c.FailTask(
                 at=now, key=job.key, attempt=job.attempt, failure=outcome.failure, retry=outcome.retry,
                 final=outcome.final, died=outcome.died, progress=progress, logs=outcome.logs, once=job.once,
+                undo=job.undo,
             )  # fmt: skip
         assert isinstance(outcome, Cut)
         return c.LoseTask(
-            at=now, key=job.key, attempt=job.attempt, progress=progress, once=job.once
-        )
+            at=now, key=job.key, attempt=job.attempt, progress=progress, once=job.once, undo=job.undo, cut=True
+        )  # fmt: skip
 
     def _heartbeat(self, job: Job, progress: Any) -> None:
         if self._engine.owner is None:

@@ -137,7 +137,15 @@ class Ownership:
                     once = engine.attempts.once(entry, effect.key)
                     engine.post(
                         run_id,
-                        Item(c.LoseTask(at=now, key=effect.key, attempt=effect.attempt, once=once)),
+                        Item(
+                            c.LoseTask(
+                                at=now,
+                                key=effect.key,
+                                attempt=effect.attempt,
+                                once=once,
+                                undo=isinstance(effect, Execute) and effect.undo,
+                            )
+                        ),
                     )
         if points.reach is not None:
             points.reach("recovery.lost")

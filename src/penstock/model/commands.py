@@ -54,6 +54,8 @@ class CompleteTask(_Command, frozen=True):
     output: bytes
     began: float | None = None
     logs: tuple[LogLine, ...] = ()
+    undo: bool = False
+    """Of the undo of that task, not of the task itself."""
 
 
 class FailTask(_Command, frozen=True):
@@ -67,6 +69,7 @@ class FailTask(_Command, frozen=True):
     """The activity itself is declared so."""
     progress: bytes | None = None
     logs: tuple[LogLine, ...] = ()
+    undo: bool = False
 
 
 class LoseTask(_Command, frozen=True):
@@ -77,6 +80,9 @@ class LoseTask(_Command, frozen=True):
     once: bool = False
     """The activity itself is declared so."""
     progress: bytes | None = None
+    undo: bool = False
+    cut: bool = False
+    """Nothing died: the process was asked to stop and did not wait for the attempt."""
 
 
 class RecordProgress(_Command, frozen=True):

@@ -110,6 +110,8 @@ class TaskLost(_Event, frozen=True, tag="task_lost"):
     attempt: int
     counted: bool = False
     """It counts towards `poison`: it was begun under suspicion, or its own child process died."""
+    cut: bool = False
+    """The process was asked to stop and did not wait for it: that says nothing against the attempt."""
     progress: Raw = NULL
     logs: tuple[LogLine, ...] = ()
 
@@ -251,6 +253,7 @@ class UndoRetried(_Event, frozen=True, tag="undo_retried"):
 class UndoLost(_Event, frozen=True, tag="undo_lost"):
     key: str
     attempt: int
+    cut: bool = False
 
 
 class UndoFailed(_Event, frozen=True, tag="undo_failed"):

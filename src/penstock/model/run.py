@@ -56,6 +56,8 @@ class Undoing(Struct, omit_defaults=True):
     lost: int = 0
     due: float | None = None
     failure: Failure | None = None
+    cut: int = 0
+    """Attempts that a process which was asked to stop did not wait for: they count neither as tried nor as lost."""
 
 
 class MapState(Struct, omit_defaults=True):
