@@ -7,9 +7,10 @@ every open run waits for a named thing (SPEC 4.8).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from penstock.model.effects import Abandon, CancelChild, Deliver, Effect, Execute, StartChild
-from penstock.model.run import RETRYING, RUNNING, SCHEDULED, WAITING, Run
+from penstock.model.run import REF_SHIFT, RETRYING, RUNNING, SCHEDULED, WAITING, Ref, Run
 
 
 def owed(run: Run) -> list[Effect]:
@@ -49,6 +50,32 @@ def references(run: Run) -> set[int]:
             wanted.add(scope.item)
     wanted.discard(0)
     return wanted
+
+
+def every_reference(run: Run) -> set[int]:
+    """All values that the state refers to and does not hold."""
+    found = references(run)
+    for scope in run.scopes.values():
+        for state in scope.tasks.values():
+            for each in (state, *(state.last or {}).values()):
+                if each.output is None:
+                    leaves(each.ref, found)
+    if run.input is None:
+        found.add(1 << REF_SHIFT)
+    found.discard(0)
+    return found
+
+
+def leaves(ref: Ref, found: set[int]) -> None:
+    """The references that a tree of them is made of."""
+    if isinstance(ref, int):
+        found.add(ref)
+    elif isinstance(ref, dict):
+        for each in cast("dict[str, Ref]", ref).values():
+            leaves(each, found)
+    elif isinstance(ref, list):
+        for each in cast("list[Ref]", ref):
+            leaves(each, found)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.flow import Flow
-from penstock.core.owed import owed
+from penstock.core.owed import every_reference, owed
 from penstock.core.plan import Plan
 from penstock.core.turn import Turn, turn
 from penstock.core.values import Need, decode, encode
@@ -35,7 +35,7 @@ from penstock.policy import snapshots as snapshot_policy
 from penstock.ports.activities import Activities
 from penstock.ports.clock import Clock
 from penstock.ports.hints import Hints
-from penstock.ports.store import Append, Appended, Owner, Row, Snapshot, Store
+from penstock.ports.store import Append, Appended, Owner, Query, Row, Snapshot, Store
 
 log = logging.getLogger("penstock.engine")
 
@@ -44,6 +44,25 @@ TRIES_MAX = 100
 """Times that a command is decided anew because another writer was first."""
 SNAPSHOT_SECONDS = 600.0
 """A run that has been going for longer since its last snapshot is looked at even if its tail is short."""
+
+
+NEEDS_MAX = 3
+"""A turn that asks for values so often gets all that its state refers to."""
+
+
+class Raised:
+    """What a reader raised instead of answering."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _reading(read: Reader, flow: Flow) -> Any:
+    """A reader that breaks breaks only its own answer."""
+    try:
+        return read(flow)
+    except Exception as error:
+        return Raised(error)
 
 
 class Settings:
@@ -104,6 +123,10 @@ class Engine:
         self._mail: dict[str, list[Item]] = {}
         self._ready: deque[str] = deque()
         self._idle: asyncio.Future[None] | None = None
+        self._named: set[str] = set()
+        """Runs whose next append is followed by a snapshot."""
+        self._batch: list[tuple[str, list[Item]]] = []
+        """What is being committed."""
         self._again: list[tuple[str, Item]] = []
         """What the store could not take, until it is tried again."""
         self._taken: set[str] | None = None
@@ -146,11 +169,11 @@ class Engine:
 
     async def _emptied(self) -> None:
         """Until nothing is left in the inbox; each round of the loop may add to it."""
-        while (self._ready or self._mail) and self.broken is None:  # noqa: ASYNC110
+        while (self._ready or self._mail or self._batch) and self.broken is None:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     def _abandon(self, error: BaseException) -> None:
-        for items in self._mail.values():
+        for items in [*self._mail.values(), *(items for _, items in self._batch)]:
             for item in items:
                 if item.future is not None and not item.future.done():
                     item.future.set_exception(error)
@@ -168,6 +191,7 @@ class Engine:
                     self._idle = None
                     continue
                 await self._commit()
+                self._batch = []
         except Exception as error:
             self.broken = error
             log.exception("engine.broken")
@@ -232,17 +256,30 @@ class Engine:
                     absent.append(run_id)
         if points.reach is not None:
             points.reach("commit.taken")
-        if absent:
-            await self._load(absent)
+        self._batch = batch
+        try:
+            if self.owner is None:
+                await self.load_globals()
+            if absent:
+                await self._load(absent)
+        except StoreError as error:
+            self._store_failed(batch, error)
+            return
         appends: list[Append] = []
         taken: list[tuple[str, Entry, list[Item], Turn, list[Any]]] = []
         for run_id, items in batch:
             made = await self._turn(run_id, items)
             if made is None:
                 continue
-            entry, outcome, readings = made
+            entry, outcome, readings, items = made
             if outcome.events:
-                appends.append(self._append_of(entry, outcome.events))
+                try:
+                    appends.append(self._append_of(entry, outcome.events))
+                except Exception as error:
+                    self._turn_failed(run_id, items, error)
+                    continue
+            elif entry.row.key == 0:
+                self.cache.pop(run_id, None)  # a start that was refused leaves nothing behind
             taken.append((run_id, entry, items, outcome, readings))
         results: list[Appended | Exception] = []
         if appends:
@@ -252,7 +289,7 @@ class Engine:
             try:
                 results = await self.store.append(appends)
             except StoreError as error:
-                self._store_failed(taken, error)
+                self._store_failed([(run_id, items) for run_id, _, items, _, _ in taken], error)
                 return
             if points.reach is not None:
                 points.reach("append.after")
@@ -273,44 +310,69 @@ class Engine:
         if len(self.cache) > self.settings.cache_runs:
             self._evict()
 
-    async def _turn(self, run_id: str, items: list[Item]) -> tuple[Entry, Turn, list[Any]] | None:
-        """Take the turn of one run; None if nothing came of it but answers."""
-        readings: list[Any] = []
-        for _ in range(TRIES_MAX):
+    async def _turn(
+        self, run_id: str, items: list[Item]
+    ) -> tuple[Entry, Turn, list[Any], list[Item]] | None:
+        """Take the turn of one run, with as many of its items as go together; None if nothing came of it."""
+        needs = 0
+        while True:
             entry = self.cache.get(run_id)
             if entry is None:
                 first = items[0]
                 if not isinstance(first.command, c.StartRun) or first.plan is None or first.tries:
-                    await self._load(
-                        [run_id]
-                    )  # it was told to go while others of the batch were loaded
+                    # It was told to go while others of the batch were loaded, or there is none.
+                    await self._load([run_id])
                     if run_id in self.cache:
                         continue
-                    self._fail(
-                        items, NotFound(f"no run {run_id}", hint="`penstock list` shows the runs")
-                    )
+                    hint = "`penstock list` shows the runs"
+                    self._fail(items, NotFound(f"no run {run_id}", hint=hint))
                     return None
                 entry = self._fresh(run_id, first.command, first.plan)
+                items = self._alike(run_id, items)
             entry.flow.globals = self.globals
             try:
                 outcome = turn(entry.flow, [i.command for i in items if i.command is not None])
-                readings = [i.read(entry.flow) for i in items if i.read is not None]
+                readings = [_reading(i.read, entry.flow) for i in items if i.read is not None]
             except Need as need:
-                if not await self._bring(run_id, items, entry, need):
+                needs += 1
+                refs = (
+                    need.refs if needs < NEEDS_MAX else need.refs | every_reference(entry.flow.run)
+                )
+                if refs <= set(entry.flow.values):
+                    self._turn_failed(run_id, items, StoreError(f"run {run_id} needs what it has"))
                     return None
-                continue
+                if not await self._bring(run_id, items, entry, refs):
+                    return None
             except Exception as error:
-                # A poison run is isolated: nothing of this turn is kept, the others go on.
-                self.cache.pop(run_id, None)
-                log.exception("run.turn_failed", extra={"run": run_id})
-                self._fail(items, error)
+                self._turn_failed(run_id, items, error)
                 return None
-            self.turns += 1
-            return entry, outcome, readings
-        self._fail(items, StoreError(f"run {run_id} needs more values than can be loaded"))
-        return None
+            else:
+                self.turns += 1
+                return entry, outcome, readings, items
 
-    async def _bring(self, run_id: str, items: list[Item], entry: Entry, need: Need) -> bool:
+    def _alike(self, run_id: str, items: list[Item]) -> list[Item]:
+        """Of the commands to a run that does not exist yet, those up to a start of another plan."""
+        plan = items[0].plan
+        for place, item in enumerate(items):
+            if item.plan is not None and item.plan is not plan:
+                for later in items[place:]:
+                    self.post(run_id, later)
+                return items[:place]
+        return items
+
+    def _turn_failed(self, run_id: str, items: list[Item], error: Exception) -> None:
+        """A poison run is isolated: nothing of this turn is kept, the others go on. What nobody waits for (results of
+        attempts) is tried once more, by itself."""
+        self.cache.pop(run_id, None)
+        log.error("run.turn_failed", extra={"run": run_id}, exc_info=error)
+        for item in items:
+            if item.future is not None:
+                self._fail([item], error)
+            elif item.command is not None and not item.tries:
+                item.tries += 1
+                self.post(run_id, item)
+
+    async def _bring(self, run_id: str, items: list[Item], entry: Entry, refs: set[int]) -> bool:
         """Values left the memory: take the run as stored again, with them."""
         held = dict(entry.flow.values)
         armed = entry.armed
@@ -327,7 +389,7 @@ class Engine:
             again.armed = armed
             for ref, value in held.items():
                 again.flow.values.setdefault(ref, value)
-            await self.history.bring(again.flow, again.row.key, need.refs - set(held))
+            await self.history.bring(again.flow, again.row.key, refs - set(held))
         except (PenstockError, KeyError) as error:
             self._fail(items, error)
             return False
@@ -407,9 +469,13 @@ class Engine:
                         future.set_result(None)
                 place += 1
             elif item.read is not None:
-                if future is not None and not future.done():
-                    future.set_result(readings[read])
+                value = readings[read]
                 read += 1
+                if future is not None and not future.done():
+                    if isinstance(value, Raised):
+                        future.set_exception(value.error)
+                    else:
+                        future.set_result(value)
             else:
                 looked = True
         run = entry.flow.run
@@ -434,6 +500,9 @@ class Engine:
                 or run.updated_at - entry.snapshot_at > SNAPSHOT_SECONDS
             ):
                 self._consider_snapshot(entry)
+            if run_id in self._named:
+                self._named.discard(run_id)
+                self._snapshot(entry)
         if looked:
             self.reconcile(run_id)  # only now: what this turn decided is on disk
 
@@ -456,13 +525,11 @@ class Engine:
         if self.owner is not None and not isinstance(error, Fenced):
             self.post(run_id, Item(None))
 
-    def _store_failed(
-        self, taken: list[tuple[str, Entry, list[Item], Turn, list[Any]]], error: StoreError
-    ) -> None:
+    def _store_failed(self, taken: Sequence[tuple[str, list[Item]]], error: StoreError) -> None:
         """Nothing was written. Callers are told; what nobody waits for is kept and tried again."""
         log.error("store.failed", extra={"error": str(error)})
         again = self._again
-        for run_id, _, items, _, _ in taken:
+        for run_id, items in taken:
             self.cache.pop(run_id, None)
             for item in items:
                 if item.future is not None:
@@ -481,7 +548,11 @@ class Engine:
     @property
     def untold(self) -> bool:
         """Something happened here that could not be stored: whoever comes next must not take our end for a clean one."""
-        return self.broken is not None or any(item.command is not None for _, item in self._again)
+        return (
+            self.broken is not None
+            or bool(self._batch)
+            or any(item.command is not None for _, item in self._again)
+        )
 
     @staticmethod
     def _fail(items: list[Item], error: Exception) -> None:
@@ -566,21 +637,26 @@ class Engine:
             events=entry.tail, tail_bytes=entry.tail_bytes, last_bytes=entry.snapshot_bytes, path=run.tasks_done,
             hours=hours,
         ):  # fmt: skip
-            self.errands.run(self.snapshot(entry))
+            self._snapshot(entry)
 
-    async def snapshot(self, entry: Entry) -> None:
-        """Keep the state as it is now; nothing depends on it."""
+    def snapshot_with(self, run_id: str) -> None:
+        """The next append of the run is followed by a snapshot."""
+        self._named.add(run_id)
+
+    def _snapshot(self, entry: Entry) -> None:
+        """Keep the state as it is now, right after its append; only the writing may take its time."""
         run = entry.flow.run
-        if run.revision != entry.row.revision or run.pending:
-            return
         state = encode_run(run)
         entry.tail = entry.tail_bytes = 0
         entry.snapshot_bytes, entry.snapshot_at = len(state), run.updated_at
+        self.errands.run(
+            self._save_snapshot(entry.row.key, Snapshot(run.revision, state, entry.hash))
+        )
+
+    async def _save_snapshot(self, key: int, snapshot: Snapshot) -> None:
         if points.reach is not None:
             points.reach("snapshot.before")
-        await self.store.save_snapshots(
-            [(entry.row.key, Snapshot(run.revision, state, entry.hash))]
-        )
+        await self.store.save_snapshots([(key, snapshot)])
         if points.reach is not None:
             points.reach("snapshot.after")
 
@@ -621,13 +697,19 @@ class Engine:
             rows = await self.store.find_many(list({each.key for each in stored}))
             for row in rows.values():
                 self.refresh_if_behind(row)
+        self.open_runs = await self.store.count(Query(status="OPEN"))
 
     def refresh_if_behind(self, row: Row) -> None:
         """The row as stored: if the run in memory is older, look again."""
         entry = self.cache.get(row.id)
         if entry is not None and entry.row.revision >= row.revision:
             return
-        if entry is not None or row.open:
+        if (
+            entry is not None
+            or row.open
+            or row.parent is not None
+            or self.observers.awaited(row.id)
+        ):
             self.refresh(row.id)
 
     def _perform(self, run_id: str, entry: Entry, effects: list[f.Effect]) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
-from penstock.core.owed import references
+from penstock.core.owed import leaves, references
 from penstock.core.plan import Plan
 from penstock.core.values import decode
 from penstock.errors import StoreCorrupt, StoreFull, StoreLocked
+from penstock.model.chain import link, prefix
 from penstock.model.codec import decode_event, decode_run, value_at
 from penstock.model.run import REF_SHIFT, Ref, Run
 from penstock.ports.store import Row, RunKey, Snapshot, Store, Stored
@@ -50,7 +51,10 @@ class History:
         for key, row in by_key.items():
             try:
                 plan: Plan = await self._plans(row.definition, row.version)
-                entry = fold(row, plan, snapshots.get(key), tails.get(key, []))
+                snapshot, tail = snapshots.get(key), tails.get(key, [])
+                if snapshot is not None and not follows(row, snapshot, tail):
+                    snapshot, tail = None, await self._store.events(key)
+                entry = fold(row, plan, snapshot, tail)
                 wanted = references(entry.flow.run)
                 if wanted:
                     await self.bring(entry.flow, row.key, wanted)
@@ -76,13 +80,23 @@ class History:
     async def value(self, key: RunKey, ref: Ref) -> Any:
         """The value behind a reference, loaded for this once."""
         refs: set[int] = set()
-        _leaves(ref, refs)
+        leaves(ref, refs)
+        refs.discard(0)
         seqs = sorted({each >> REF_SHIFT for each in refs})
         payloads: dict[int, bytes] = {}
         for start in range(0, len(seqs), 5000):
             payloads.update(await self._store.payloads(key, seqs[start : start + 5000]))
         values = {each: decode(value_at(payloads[each >> REF_SHIFT], each)) for each in refs}
         return _filled(ref, values)
+
+
+def follows(row: Row, snapshot: Snapshot, tail: Sequence[Stored]) -> bool:
+    """The snapshot stands where the chain of the run's events says it does."""
+    if not tail:
+        return snapshot.hash == row.hash
+    first = tail[0]
+    head = prefix(row.id, row.generation)
+    return link(snapshot.hash, head, first.seq, first.payload) == first.hash
 
 
 def fold(row: Row, plan: Plan, snapshot: Snapshot | None, tail: Sequence[Stored]) -> Entry:
@@ -106,17 +120,6 @@ def fold(row: Row, plan: Plan, snapshot: Snapshot | None, tail: Sequence[Stored]
     if snapshot is not None:
         entry.snapshot_bytes = len(snapshot.state)
     return entry
-
-
-def _leaves(ref: Ref, found: set[int]) -> None:
-    if isinstance(ref, dict):
-        for each in ref.values():  # type: ignore[reportUnknownVariableType]
-            _leaves(each, found)
-    elif isinstance(ref, list):
-        for each in ref:  # type: ignore[reportUnknownVariableType]
-            _leaves(each, found)
-    elif ref:
-        found.add(ref)
 
 
 def _filled(ref: Ref, values: dict[int, Any]) -> Any:

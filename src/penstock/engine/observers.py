@@ -73,6 +73,10 @@ class Observers:
     def watched(self, run_id: str) -> bool:
         return run_id in self._watchers
 
+    def awaited(self, run_id: str) -> bool:
+        """Somebody here waits for what becomes of the run."""
+        return run_id in self._results or run_id in self._watchers
+
     def listen(self, types: frozenset[str] | None, listener: Callable[[Noticed], Any]) -> None:
         self._listeners.append((types, listener))
 

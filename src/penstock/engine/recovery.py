@@ -115,7 +115,7 @@ class Ownership:
                 self._take(run_id, entry, clean=clean)
             if points.reach is not None:
                 points.reach("recovery.chunk")
-            while engine.backlog > CHUNK:  # noqa: ASYNC110  (the committer works it off)
+            while engine.backlog > CHUNK and engine.broken is None:  # noqa: ASYNC110  (the committer works it off)
                 await asyncio.sleep(0)
         if points.reach is not None:
             points.reach("recovery.done")
@@ -157,6 +157,11 @@ class Ownership:
         engine = self._engine
         while True:
             owner = engine.owner
+            if engine.broken is not None:
+                await (
+                    engine.store.close()
+                )  # not a clean end: whoever stands by takes over and recovers
+                return
             try:
                 if owner is None:
                     await engine.clock.sleep(STANDBY_SECONDS)

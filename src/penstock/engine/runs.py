@@ -335,10 +335,8 @@ class LocalRuns:
             raise Rejected("name-invalid", "a snapshot needs a name of printable characters")
         _check_texts(by=by)
         engine = self.engine
+        engine.snapshot_with(id)
         await engine.command(id, c.NameSnapshot(at=engine.clock.now(), name=name, by=by))
-        entry = engine.cache.get(id)
-        if entry is not None:
-            await engine.snapshot(entry)
 
     async def pause(self, id: str, *, by: str | None = None, reason: str = "") -> None:
         _check_texts(by=by, reason=reason)
