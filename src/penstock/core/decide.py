@@ -62,6 +62,8 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             state = _attempt(flow, command.key, command.attempt)[1]
             if state.started:
                 return []
+            if run.paused and command.began is None:
+                raise Rejected("run-paused", f"run {run.id} is paused: `{command.key}` is not begun")
             return [
                 e.TaskStarted(
                     at=command.at,

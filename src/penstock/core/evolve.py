@@ -342,7 +342,8 @@ def _child_left(flow: Flow, event: e.ChildClosed) -> None:
 
 def _resume(flow: Flow, run: Run, at: float) -> None:
     """Relative waits are shifted by the pause, absolute ones are not; what may begin, begins."""
-    shift = at - (run.paused_at or at)
+    began = run.paused_at or at
+    shift = at - began
     run.paused, run.paused_at = False, None
     run.dues.clear()
     if run.due is not None:
@@ -355,7 +356,8 @@ def _resume(flow: Flow, run: Run, at: float) -> None:
         flow.due(run.grace, GRACE)
     for path, scope in run.scopes.items():
         for id, state in scope.tasks.items():
-            if state.due is not None and not state.absolute:
+            underway = state.status == RETRYING and state.due is not None and state.due < began
+            if state.due is not None and not state.absolute and not underway:
                 state.due += shift
                 if state.form is not None:
                     state.form.due = state.due

@@ -101,7 +101,7 @@ class Attempts:
         self._known.add(ticket)
         self._busy[run.id] = self._busy.get(run.id, 0) + 1
         if effect.due is not None and effect.due > self._engine.clock.now():
-            self._engine.timers.add(effect.due, self._offer, ticket, run.priority, run.deadline)
+            self._engine.timers.add(effect.due, self._due, ticket)
         else:
             self._offer(ticket, run.priority, run.deadline)
 
@@ -156,6 +156,7 @@ class Attempts:
         """Nothing that is under way here counts any more."""
         self._known.clear()
         self._busy.clear()
+        self.unserved.clear()
         for ticket in list(self._jobs):
             self._tell(ticket)
 
@@ -169,16 +170,33 @@ class Attempts:
 
     # --- beginning -------------------------------------------------------------------------------------------
 
+    def _due(self, ticket: Ticket) -> None:
+        """Its time has come, unless a pause has put it off."""
+        if ticket not in self._known:
+            return
+        engine = self._engine
+        entry = engine.cache.get(ticket[0])
+        if entry is None:
+            self._drop(ticket)
+            engine.post(ticket[0], Item(None))
+            return
+        run, due = entry.flow.run, _due_of(entry.flow, ticket)
+        if due is not None and due > engine.clock.now():
+            engine.timers.add(due, self._due, ticket)
+        else:
+            self._offer(ticket, run.priority, run.deadline)
+
     def _offer(self, ticket: Ticket, priority: int, deadline: float | None) -> None:
         if ticket not in self._known:
             return
         self.dispatch.offer(ticket, priority, deadline)
-        if len(self.dispatch) and not ticket[3]:
-            limit = self._patience(ticket)
-            if limit is not None:
-                self._engine.timers.add(
-                    self._engine.clock.now() + limit, self._waited, ticket, limit
-                )
+        if len(self.dispatch):
+            self._be_patient(ticket)
+
+    def _be_patient(self, ticket: Ticket) -> None:
+        limit = None if ticket[3] else self._patience(ticket)
+        if limit is not None:
+            self._engine.timers.add(self._engine.clock.now() + limit, self._waited, ticket, limit)
 
     def _patience(self, ticket: Ticket) -> float | None:
         """How long the attempt may wait for a place (`scheduleToStart`)."""
@@ -194,9 +212,17 @@ class Attempts:
         """The attempt has waited for long enough, and is failed without having begun."""
         if ticket not in self._known or ticket in self._jobs or self._engine.owner is None:
             return
+        what = "a place to run"
+        for activity, waiting in self.unserved.items():
+            if ticket in waiting:
+                waiting.remove(ticket)
+                what = f"a worker that serves `{activity}`"
+        entry = self._engine.cache.get(ticket[0])
         self._drop(ticket)
+        if entry is not None and entry.flow.run.paused:
+            return  # the resume wants it again
         failure = Failure(
-            code="schedule-to-start", message=f"`{ticket[1]}` waited {limit:g} s for a place to run"
+            code="schedule-to-start", message=f"`{ticket[1]}` waited {limit:g} s for {what}"
         )
         command = c.FailTask(
             at=self._engine.clock.now(), key=ticket[1], attempt=ticket[2], failure=failure
@@ -224,6 +250,7 @@ class Attempts:
         if engine.activities.get(job.activity) is None:
             self.unserved.setdefault(job.activity, []).append(ticket)
             log.warning("activity.unserved", extra={"activity": job.activity, "run": ticket[0]})
+            self._be_patient(ticket)
             return False
         if job.lost >= LOST_CAREFUL and not job.recorded:
             self._careful_count += 1
@@ -277,10 +304,11 @@ class Attempts:
         if engine.stopping:
             return
         entry = engine.cache.get(job.run_id)
-        if entry is None or not _underway(entry.flow, job):
-            self._free(
-                ticket
-            )  # not wanted any more, or another wrote: whoever loads the run begins it
+        owned = engine.owner is not None and ticket in self._known
+        if not owned or entry is None or not _underway(entry.flow, job):
+            # Not wanted any more, or another wrote, or this process is the owner no longer: whoever loads the run, as
+            # its owner, begins it.
+            self._free(ticket)
             return
         self._jobs[ticket] = job
         engine.activities.begin(job, self._report)
@@ -462,6 +490,18 @@ class Attempts:
         self._pulsing = bool(long)
         if long:
             engine.timers.add(long[0][0] + LONG_SECONDS, self._pulse)
+
+
+def _due_of(flow: Flow, ticket: Ticket) -> float | None:
+    """When the attempt is to begin, as the state says now."""
+    if ticket[3]:
+        undoing = flow.run.undoing.get(ticket[1])
+        return None if undoing is None or undoing.attempt != ticket[2] else undoing.due
+    try:
+        state = flow.locate(ticket[1])[3]
+    except KeyError:
+        return None
+    return state.due if state.status == RETRYING and state.attempt == ticket[2] else None
 
 
 def _underway(flow: Flow, job: Job) -> bool:
