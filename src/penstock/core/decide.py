@@ -63,7 +63,9 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             if state.started:
                 return []
             if run.paused and command.began is None:
-                raise Rejected("run-paused", f"run {run.id} is paused: `{command.key}` is not begun")
+                raise Rejected(
+                    "run-paused", f"run {run.id} is paused: `{command.key}` is not begun"
+                )
             return [
                 e.TaskStarted(
                     at=command.at,

@@ -62,3 +62,24 @@ def test_an_undo_that_was_cut_off_is_not_charged() -> None:
     assert (undoing.attempt, undoing.lost) == (11, 0)
     case.fail("a")
     assert case.of(e.UndoRetried)
+
+
+def test_a_pause_shifts_a_retry_that_has_not_begun_and_no_other() -> None:
+    world = World("tasks: {a: {do: f, retry: {attempts: 3, first: 10s, jitter: 0}}}")
+    case = world.start()
+    case.fail("a")
+    due = case.task("a").due
+    assert due is not None
+    world.skip(4)
+    case.pause()
+    world.skip(20)
+    with pytest.raises(Rejected) as refused:
+        case.begin("a")
+    assert refused.value.code == "run-paused"
+    case.resume()
+    assert case.task("a").due == due + 20
+    world.skip(8)  # it is under way
+    case.pause()
+    world.skip(20)
+    case.resume()
+    assert case.task("a").due == due + 20
