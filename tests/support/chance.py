@@ -7,10 +7,11 @@ world can be compared.
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from zlib import crc32
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Rejected
 from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.model.run import RETRYING
@@ -73,9 +74,11 @@ class Chance:
             return False
         case = chance.choice(cases)
         if chance.random() < odds.pause:
-            case.pause()
+            with suppress(Rejected):  # it stops already
+                case.pause()
         if chance.random() < odds.cancel:
-            case.cancel()
+            with suppress(Rejected):
+                case.cancel()
         if chance.random() < odds.terminate and not case.run.closed:
             case.terminate()
         if chance.random() < odds.nonsense:
@@ -101,7 +104,8 @@ class Chance:
                 assert isinstance(effect, f.CancelChild)
                 child = world.cases.get(effect.run)
                 if child is not None and not child.run.closed:
-                    child.cancel()
+                    with suppress(Rejected):
+                        child.cancel()
         run = case.run
         if run.closed and run.parent is not None:
             parent = world.cases[run.parent]

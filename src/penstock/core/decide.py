@@ -114,7 +114,9 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
         case c.NameSnapshot():
             return [e.SnapshotTaken(at=command.at, name=command.name, by=command.by)]
         case c.PauseRun():
-            if run.paused or run.stopping is not None:
+            if run.stopping is not None:
+                raise _stopping(run, "cannot be paused any more")
+            if run.paused:
                 return []
             return [e.RunPaused(at=command.at, by=command.by, reason=command.reason)]
         case c.ResumeRun():
@@ -122,8 +124,10 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 return []
             return [e.RunResumed(at=command.at, by=command.by, reason=command.reason)]
         case c.CancelRun():
-            if run.cancel_requested or run.stopping is not None:
+            if run.cancel_requested:
                 return []
+            if run.stopping is not None:
+                raise _stopping(run, "needs no cancelling")
             return [
                 e.CancelRequested(
                     at=command.at,
@@ -136,6 +140,16 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             return [e.RunTerminated(at=command.at, by=command.by, reason=command.reason)]
         case _:
             assert_never(command)
+
+
+def _stopping(run: Run, what: str) -> Rejected:
+    doing = "undoes what it did" if run.compensating else "waits for what is still under way"
+    return Rejected(
+        "run-stopping",
+        f"run {run.id} {what}: it {doing}, and then ends {run.stopping}",
+        hint="`why` says what it waits for; terminate it to end it at once, with nothing more undone",
+        run_id=run.id,
+    )
 
 
 def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:

@@ -336,7 +336,7 @@ def _child_left(flow: Flow, event: e.ChildClosed) -> None:
         if node.compensate is None:
             _inherit(flow, event)
         else:
-            flow.push_undo(event.key, node, b"[" + bytes(event.output) + b"]")
+            flow.push_undo_of_left(event.key, node, bytes(event.output))
     flow.go_on()
 
 

@@ -900,6 +900,40 @@ class Flow:
             raw = encode([self.ask(lambda _: self.output(state), path, f"undo of `{node.id}`")])
         self.push_undo(key, node, raw)
 
+    def push_undo_of_left(self, key: str, node: Node, output: bytes) -> None:
+        """Of a child that was done after all: its task is CANCELLED, perhaps gone with its scope, and is put back as it
+        would have been for as long as the arguments are asked for."""
+        if node.undo_inputs is None:
+            self.push_undo(key, node, b"[" + output + b"]")
+            return
+        run, path = self.run, key.rpartition("/")[0]
+        added: list[str] = []
+        around, there = path, path
+        while around not in run.scopes:
+            parent, _, last = around.rpartition("/")
+            owner, _, number = last.partition("[")
+            gone = Scope(static(around), parent, owner, int(number[:-1]), item=[[], 0])
+            run.scopes[around] = gone  # its item is not known any more: to ask for it is an error
+            added.append(around)
+            around = there = parent
+        tasks = run.scopes[path].tasks
+        before = tasks.get(node.id)
+        tasks[node.id] = state = TaskState(status=COMPLETED, output=output)
+        failure = None
+        try:
+            self._push_undo(path, node, state)
+        except Fault as fault:
+            failure = with_key(fault.failure, key)
+        finally:
+            if before is None:
+                del tasks[node.id]
+            else:
+                tasks[node.id] = before
+            for each in added:
+                del run.scopes[each]
+        if failure is not None:
+            self.fail_scope(there, run.scopes[there], failure)
+
     def push_undo(self, key: str, node: Node, raw: bytes) -> None:
         compensate = node.compensate
         assert compensate is not None

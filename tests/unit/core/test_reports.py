@@ -6,7 +6,8 @@ import pytest
 
 from penstock.errors import Rejected
 from penstock.model import events as e
-from support.world import World
+from penstock.model.codec import encode_run
+from support.world import Case, World
 
 ATTEMPTED = """
 tasks:
@@ -83,3 +84,67 @@ def test_a_pause_shifts_a_retry_that_has_not_begun_and_no_other() -> None:
     world.skip(20)
     case.resume()
     assert case.task("a").due == due + 20
+
+
+def test_a_run_that_stops_is_neither_paused_nor_cancelled() -> None:
+    case = World(ATTEMPTED).start()
+    case.skip(1)
+    for ask in (case.pause, case.cancel):
+        with pytest.raises(
+            Rejected, match="it undoes what it did, and then ends FAILED"
+        ) as refused:
+            ask()
+        assert refused.value.code == "run-stopping"
+
+
+def test_a_cancel_is_repeated_in_vain_and_a_pause_comes_too_late() -> None:
+    case = World("tasks: {a: {do: f}}").start()
+    case.cancel()
+    assert case.cancel() == []
+    with pytest.raises(
+        Rejected, match="waits for what is still under way, and then ends CANCELLED"
+    ):
+        case.pause()
+
+
+CHILD = "id: child\ntasks: {a: {do: f}}"
+SUB = """type: subworkflow, config: {definition: child},
+    compensate: {activity: undo, inputs: {amount: {from: sub, path: $.v}, other: {from: input}%s}}"""
+
+
+def _given_up(body: str, key: str) -> Case:
+    """Its child is done before it hears that the parent has failed."""
+    world = World(f"id: parent\ntasks:\n  bad: {{do: g}}\n{body}", CHILD)
+    case = world.start("parent", 3)
+    child = world.start_child(case, key)
+    case.fail("bad")
+    assert case.run.leaving == {key: child.id}
+    child.complete("a", {"v": 6})
+    world.close_child(child)
+    return case
+
+
+def test_a_child_that_was_done_after_all_is_undone_with_what_was_asked_for() -> None:
+    case = _given_up("  sub: {" + SUB % "" + "}", "sub")
+    arguments = bytes(case.run.undoing["sub"].entry.arguments)
+    assert arguments == b'{"amount":6,"other":3}'
+    assert case.task("sub").output is None
+    case.complete("sub")
+    assert (case.status, case.code) == ("FAILED", "error")
+    assert case.digest() == encode_run(case.replayed().run)
+
+
+MAP = "  m: {type: map, config: {items: '[7]', body: {tasks: {sub: {%s}}}}}"
+
+
+def test_so_is_one_whose_scope_is_gone() -> None:
+    case = _given_up(MAP % (SUB % ""), "m[0]/sub")
+    arguments = bytes(case.run.undoing["m[0]/sub"].entry.arguments)
+    assert arguments == b'{"amount":6,"other":3}'
+    assert "m[0]" not in case.run.scopes
+
+
+def test_what_cannot_be_asked_any_more_is_a_failure_and_not_a_guess() -> None:
+    case = _given_up(MAP % (SUB % ", item: {from: item}"), "m[0]/sub")
+    assert not case.run.undoing
+    assert case.status == "FAILED"
