@@ -103,7 +103,10 @@ class Chance:
                 del case.todo[mark]
                 assert isinstance(effect, f.CancelChild)
                 child = world.cases.get(effect.run)
-                if child is not None and not child.run.closed:
+                if child is None and mark[1] in case.run.leaving and not case.run.closed:
+                    # It was never begun, and is not any more.
+                    case.command(c.CloseChild(at=world.now, key=mark[1], status="CANCELLED"))
+                elif child is not None and not child.run.closed:
                     with suppress(Rejected):
                         child.cancel()
         run = case.run

@@ -211,7 +211,9 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             for path in list(run.scopes):
                 flow.cancel_scope(path)
             run.failure = Failure(code="terminated", message=event.reason or "terminated")
+            leaving = dict(run.leaving)
             _close(run, TERMINATED, event.at)
+            run.leaving = leaving  # nobody waits for them, but they are still to be told
         case _:
             assert_never(event)
 

@@ -588,8 +588,8 @@ class Flow:
             self.effects.append(Abandon(key, state.attempt))
         if state.child is not None:
             self.effects.append(CancelChild(key, state.child))
-            if state.started_at is not None:
-                self.run.leaving[key] = state.child
+            if not node.config.get("detached"):
+                self.run.leaving[key] = state.child  # its start may be under way, recorded or not
         if node.type in ("signal", "map"):
             self.forget_waiter(node.config.get("name") or node.config.get("more") or "", key)
         if node.body is not None or node.loop is not None:
@@ -821,6 +821,8 @@ class Flow:
                 for id, state in list(scope.tasks.items()):
                     if state.status in OPEN_TASK:
                         self.cancel_task(path, scope, id, state, links=False)
+        if run.leaving:
+            return  # children whose start was not recorded
         run.grace = None
         run.compensating = True
         if run.undo:

@@ -18,6 +18,7 @@ from penstock.model.run import (
     RETRYING,
     RUNNING,
     SCHEDULED,
+    TERMINATED,
     WAITING,
     Run,
     Scope,
@@ -52,10 +53,12 @@ def _tasks(flow: Flow) -> Iterator[tuple[str, Scope, Node, TaskState]]:
 
 def _closed(run: Run) -> Iterator[str]:
     for name in (
-        "scopes", "dues", "waiters", "signals", "mutexes", "pending", "undoing", "outgoing", "leaving",
+        "scopes", "dues", "waiters", "signals", "mutexes", "pending", "undoing", "outgoing",
     ):  # fmt: skip
         if getattr(run, name):
             yield f"a closed run keeps {name}"
+    if run.leaving and run.status != TERMINATED:
+        yield "a closed run keeps leaving"
     if run.active or run.paused or run.ended_at is None:
         yield "a closed run is active, paused or has not ended"
 

@@ -17,6 +17,8 @@ def owed(run: Run) -> list[Effect]:
     """Attempts, children and deliveries that are open, whether or not somebody is at them already."""
     found: list[Effect] = []
     if run.closed:
+        # A terminated run does not wait for its children, and hears of them no more: telling one twice does no harm.
+        found.extend(CancelChild(key, child) for key, child in run.leaving.items())
         return found
     for path, scope in run.scopes.items():
         for id, state in scope.tasks.items():

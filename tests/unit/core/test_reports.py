@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.invariants import broken
+from penstock.core.owed import owed
 from penstock.errors import Rejected
+from penstock.model import commands as c
+from penstock.model import effects as f
 from penstock.model import events as e
 from penstock.model.codec import encode_run
 from support.world import Case, World
@@ -147,4 +151,44 @@ def test_so_is_one_whose_scope_is_gone() -> None:
 def test_what_cannot_be_asked_any_more_is_a_failure_and_not_a_guess() -> None:
     case = _given_up(MAP % (SUB % ", item: {from: item}"), "m[0]/sub")
     assert not case.run.undoing
+    assert case.status == "FAILED"
+
+
+def test_a_terminated_run_owes_its_children_the_news_for_ever() -> None:
+    world = World(
+        "id: parent\ntasks: {sub: {type: subworkflow, config: {definition: child}}}", CHILD
+    )
+    case = world.start("parent")
+    child = world.start_child(case, "sub")
+    case.terminate()
+    assert owed(case.run) == [f.CancelChild("sub", child.id)]
+    assert owed(case.replayed().run) == owed(case.run)
+    assert broken(case.flow) == []
+    with pytest.raises(Rejected, match="has ended TERMINATED"):
+        case.command(c.CloseChild(at=world.now, key="sub", status="CANCELLED"))
+
+
+@pytest.mark.parametrize("gently", [True, False])
+def test_a_child_whose_start_is_not_recorded_is_waited_for(gently: bool) -> None:
+    source = (
+        "id: parent\ntasks: {bad: {do: g}, sub: {type: subworkflow, config: {definition: child}}}"
+    )
+    world = World(source, CHILD)
+    case = world.start("parent")
+    if gently:
+        case.cancel()
+    case.fail("bad")
+    assert case.run.leaving == {"sub": "run/sub"}
+    assert not case.run.closed
+    assert f.CancelChild("sub", "run/sub") in owed(case.run)
+    with pytest.raises(Rejected):  # whoever began it meanwhile learns that it is not wanted
+        case.command(c.RecordChild(at=world.now, key="sub", run="run/sub", version="1"))
+    case.command(c.CloseChild(at=world.now, key="sub", status="CANCELLED"))
+    assert case.status == ("CANCELLED" if gently else "FAILED")
+
+
+def test_a_detached_child_is_not_waited_for() -> None:
+    source = "id: parent\ntasks: {bad: {do: g}, sub: {type: subworkflow, config: {definition: child, detached: true}}}"
+    case = World(source, CHILD).start("parent")
+    case.fail("bad")
     assert case.status == "FAILED"
