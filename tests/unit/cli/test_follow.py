@@ -43,7 +43,11 @@ class Story:
     def complete(
         self, key: str, output: bytes = b"1", *, attempt: int = 1, at: float = AT + 2
     ) -> Story:
-        return self.give(c.CompleteTask(at=at, key=key, attempt=attempt, output=output))
+        return self.give(
+            c.CompleteTask(
+                at=at, key=key, attempt=attempt, output=output, undo=key in self._flow.run.undoing
+            )
+        )
 
     def look(self, id: str, now: float = AT + 5) -> tuple[str, str, str]:
         look = self.followed.look(id, now)
