@@ -151,3 +151,49 @@ async def test_what_is_recorded_as_begun_is_not_begun_by_one_who_owns_no_longer(
         assert inner.owner is None
         assert not begun
         inner.owner = owner
+
+
+PARENT = {
+    "id": "parent",
+    "tasks": {
+        "sub": {"type": "subworkflow", "config": {"definition": "waits"}},
+        "bad": {"type": "transform", "config": {"set": {"x": "input.nope.nope"}}},
+    },
+}
+WAITS = {"id": "waits", "tasks": {"a": {"type": "signal", "config": {"name": "go"}}}}
+
+
+async def test_a_child_that_is_given_up_before_it_began_is_not_waited_for() -> None:
+    async with harness(activities=[]) as engine:
+        await engine.register(WAITS)
+        await engine.register(PARENT)
+        run = await engine.start("parent", {}, id="p")
+        await engine.settle()
+        assert await run.status() == "FAILED"
+        types = [each.type for each in await run.history()]
+        assert types[-2:] == ["child_closed", "run_failed"]
+
+
+async def test_children_of_a_terminated_run_are_told_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+
+    async def never(*_: Any) -> None: ...
+
+    async with penstock.open(url) as engine:
+        await engine.register(WAITS)
+        await engine.register({"id": "only", "tasks": {"sub": PARENT["tasks"]["sub"]}})  # type: ignore[index]
+        run = await engine.start("only", None, id="p")
+        while [each.type for each in await run.history()][-1] != "child_started":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        core: Any = engine
+        monkeypatch.setattr(core._runs.engine.errands, "cancel_child", never)
+        await run.terminate()
+    async with penstock.open(url) as engine:
+        child = await engine.get("p/sub")
+        for _ in range(200):
+            if await child.status() == "CANCELLED":
+                break
+            await asyncio.sleep(0.01)
+        assert await child.status() == "CANCELLED"

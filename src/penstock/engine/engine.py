@@ -708,6 +708,7 @@ class Engine:
             entry is not None
             or row.open
             or row.parent is not None
+            or row.status == "TERMINATED"  # its children may not know
             or self.observers.awaited(row.id)
         ):
             self.refresh(row.id)
@@ -726,7 +727,9 @@ class Engine:
                 case f.StartChild():
                     self.errands.run(self.errands.start_child(run_id, effect.key), run_id)
                 case f.CancelChild():
-                    self.errands.run(self.errands.cancel_child(effect.run), run_id)
+                    self.errands.run(
+                        self.errands.cancel_child(run_id, effect.key, effect.run), run_id
+                    )
                 case f.Deliver():
                     out = run.outgoing.get(effect.id)
                     if out is not None:

@@ -35,6 +35,8 @@ class Errands:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._open: set[asyncio.Task[Any]] = set()
+        self._starting: set[str] = set()
+        """Children that are being started."""
 
     def __bool__(self) -> bool:
         """Something is under way."""
@@ -69,6 +71,15 @@ class Errands:
         if wanted is None:
             return
         child, config, run_facts = wanted
+        self._starting.add(child)
+        try:
+            await self._start_child(run_id, key, child, config, run_facts)
+        finally:
+            self._starting.discard(child)
+
+    async def _start_child(
+        self, run_id: str, key: str, child: str, config: dict[str, Any], run_facts: dict[str, Any]
+    ) -> None:
         if points.reach is not None:
             points.reach("child.before")
         row = await self._engine.store.find(child)
@@ -115,7 +126,8 @@ class Errands:
         except (Rejected, NotFound):
             # The parent was stopped after this looked at it, and so knows of no child that it should stop.
             if not config.get("detached"):
-                await self.cancel_child(child)
+                self._starting.discard(child)
+                await self.cancel_child(run_id, key, child)
 
     async def _child_refused(self, run_id: str, key: str, error: PenstockError) -> None:
         await self._try(
@@ -125,9 +137,15 @@ class Errands:
             ),
         )
 
-    async def cancel_child(self, child: str) -> None:
+    async def cancel_child(self, run_id: str, key: str, child: str) -> None:
         row = await self._engine.store.find(child)
-        if row is None:
+        if child in self._starting:
+            return  # whoever starts it finds that the parent does not want it, and cancels it
+        if row is None or row.parent != f"{run_id}\n{key}":
+            # It never began, and does not any more: the parent need not wait for it.
+            await self._try(
+                run_id, c.CloseChild(at=self._engine.clock.now(), key=key, status="CANCELLED")
+            )
             return
         if row.open:
             await self._try(

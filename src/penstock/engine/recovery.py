@@ -152,6 +152,9 @@ class Ownership:
         if entry.flow.run.dues and entry.flow.run.dues[0][0] <= now:
             engine.post(run_id, Item(c.Wake(at=now)))
         engine.post(run_id, Item(None))
+        parent = entry.flow.run.parent
+        if parent is not None:
+            engine.post(parent, Item(None))  # if it was terminated, it may still owe the news
 
     async def _keep(self) -> None:
         engine = self._engine
