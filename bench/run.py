@@ -77,7 +77,7 @@ class Bench:
             self._pythons[subject] = Path(sys.executable)
             return
         try:
-            say(f"{subject}: looking for its environment in bench/work/")
+            say(f"{subject}: looking for its environment in bench/scratch/")
             self._pythons[subject] = install.python_of(subject)
         except install.Unavailable as reason:
             say(f"{subject}: skipped, as it cannot be had here: {reason}")

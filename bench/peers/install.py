@@ -1,4 +1,4 @@
-"""Puts the peers in place: each in an environment of its own below `bench/work/`.
+"""Puts the peers in place: each in an environment of its own below `bench/scratch/`.
 
 Nothing of them is a dependency of Penstock. A peer that cannot be had (no network, no build for this
 machine) raises `Unavailable`, and the bench goes on without it. Scripts of packages are not run.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WORK = Path(__file__).resolve().parent.parent / "work"
+WORK = Path(__file__).resolve().parent.parent / "scratch"
 DBOS = "dbos==3.3.0"
 RESTATE_SERVER = "1.7.12"
 RESTATE_NODE_SDK = "@restatedev/restate-sdk@1.17.2"
