@@ -168,3 +168,33 @@ async def test_a_turn_may_need_any_number_of_values(tmp_path: Path) -> None:
         run = await engine.get("r")
         await run.signal("go")
         assert await engine.finish(run) == {"n": 24_000}
+
+
+async def test_an_attempt_whose_result_waits_for_the_store_is_not_begun_again(
+    tmp_path: Path,
+) -> None:
+    """A hint about the run comes while a commit is under way, and the attempt ends before that commit does."""
+    gate, begun = asyncio.Event(), 0
+
+    @activity
+    async def gated() -> int:
+        nonlocal begun
+        begun += 1
+        await gate.wait()
+        return begun
+
+    class Watched(Slow):
+        async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+            gate.set()
+            return await super().append(appends)
+
+    async with harness(activities=[gated, note], store=Watched(tmp_path / "a.db")) as engine:
+        await engine.register("id: d\ntasks:\n  t: {do: gated}\n")
+        await engine.register("id: other\ntasks:\n  t: {do: note, inputs: {value: 1}}\n")
+        run = await engine.start("d", id="r")
+        gate.clear()
+        other = asyncio.ensure_future(engine.start("other", id="o"))
+        engine.core.refresh("r")
+        await other
+        assert await engine.finish(run) == 1
+        assert begun == 1

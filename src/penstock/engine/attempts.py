@@ -76,7 +76,7 @@ class Attempts:
         self._busy: dict[str, int] = {}
         """How many of those a run has: it stays in memory while it has any."""
         self._jobs: dict[Ticket, Job] = {}
-        """Under way."""
+        """Under way, or over and not on disk yet."""
         self._long: deque[tuple[float, Ticket]] = deque()
         self._pulsing = False
         self._progress: dict[tuple[str, str], tuple[float, bytes]] = {}
@@ -151,6 +151,17 @@ class Attempts:
         except KeyError:
             return False
         return node.type == "activity" and self._route(entry.flow, node).once
+
+    def hold(self, ticket: Ticket) -> None:
+        """What came of the attempt is on its way to the store: nobody begins it before that is there."""
+        if ticket not in self._known:
+            self._known.add(ticket)
+            self._busy[ticket[0]] = self._busy.get(ticket[0], 0) + 1
+
+    def told(self, ticket: Ticket) -> None:
+        """What came of the attempt is on disk, or counts no more."""
+        self._jobs.pop(ticket, None)
+        self._drop(ticket)
 
     def lost_ownership(self) -> None:
         """Nothing that is under way here counts any more."""
@@ -414,9 +425,12 @@ class Attempts:
         self._engine.forget(run_id)
 
     def _free(self, ticket: Ticket) -> None:
-        """The attempt is over, one way or the other."""
-        self._jobs.pop(ticket, None)
-        self._drop(ticket)
+        """The attempt is over, one way or the other, and nothing is to be told of it."""
+        self.told(ticket)
+        self._leave(ticket)
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Its place is for the next one."""
         if self._careful_now == ticket:
             self._careful_now = None
             self._next_careful()
@@ -428,9 +442,10 @@ class Attempts:
             points.reach("report.before")
         engine = self._engine
         run_id, key, attempt = job.run_id, job.key, job.attempt
-        if (
-            engine.owner is not None
-        ):  # else it was begun as the owner, which this process is no longer
+        ticket = (run_id, key, attempt, job.undo)
+        if engine.owner is None:
+            self.told(ticket)  # begun as the owner, which this process is no longer
+        else:
             now = engine.clock.now()
             if type(outcome) is Done:
                 command = c.CompleteTask(
@@ -441,10 +456,11 @@ class Attempts:
                     self._progress.pop((run_id, key), None)
             else:
                 command = self._broken(job, outcome, now)
-            engine.post(run_id, Item(command))
+            # Held until it is on disk: else whoever looks at the state meanwhile begins the attempt again.
+            engine.post(run_id, Item(command, ticket=ticket))
         if points.reach is not None:
             points.reach("report.after")
-        self._free((run_id, key, attempt, job.undo))
+        self._leave(ticket)
 
     def _broken(self, job: Job, outcome: Outcome, now: float) -> c.Command:
         beaten = self._progress.pop((job.run_id, job.key), None)

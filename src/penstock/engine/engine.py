@@ -371,6 +371,8 @@ class Engine:
             elif item.command is not None and not item.tries:
                 item.tries += 1
                 self.post(run_id, item)
+            else:
+                self._fail([item], error)
 
     async def _bring(self, run_id: str, items: list[Item], entry: Entry, refs: set[int]) -> bool:
         """Values left the memory: take the run as stored again, with them."""
@@ -390,6 +392,9 @@ class Engine:
             for ref, value in held.items():
                 again.flow.values.setdefault(ref, value)
             await self.history.bring(again.flow, again.row.key, refs - set(held))
+        except StoreError as error:
+            self._store_failed([(run_id, items)], error)
+            return False
         except (PenstockError, KeyError) as error:
             self._fail(items, error)
             return False
@@ -468,6 +473,8 @@ class Engine:
                     else:
                         future.set_result(None)
                 place += 1
+                if item.ticket is not None:
+                    self.attempts.told(item.ticket)
             elif item.read is not None:
                 value = readings[read]
                 read += 1
@@ -516,7 +523,9 @@ class Engine:
             return
         for item in items:
             if isinstance(error, Fenced) and item.future is None:
-                continue  # what this process did as the owner counts no more; what it was asked for does
+                # What this process did as the owner counts no more; what it was asked for does.
+                self._fail([item], error)
+                continue
             item.tries += 1
             if item.tries > TRIES_MAX:
                 self._fail([item], error)
@@ -554,9 +563,10 @@ class Engine:
             or any(item.command is not None for _, item in self._again)
         )
 
-    @staticmethod
-    def _fail(items: list[Item], error: Exception) -> None:
+    def _fail(self, items: list[Item], error: Exception) -> None:
         for item in items:
+            if item.ticket is not None:
+                self.attempts.told(item.ticket)
             if item.future is not None and not item.future.done():
                 item.future.set_exception(error)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.core.flow import Flow
 from penstock.core.plan import Plan
+from penstock.engine.dispatch import Ticket
 from penstock.model import commands as c
 
 Reader = Callable[[Flow], Any]
@@ -16,7 +17,7 @@ Reader = Callable[[Flow], Any]
 class Item:
     """A command or a read on its way to its run; without either, the run's owed effects are looked at anew."""
 
-    __slots__ = ("command", "future", "plan", "read", "tries")
+    __slots__ = ("command", "future", "plan", "read", "ticket", "tries")
 
     def __init__(
         self,
@@ -24,6 +25,9 @@ class Item:
         future: asyncio.Future[Any] | None = None,
         plan: Plan | None = None,
         read: Reader | None = None,
+        ticket: Ticket | None = None,
     ) -> None:
         self.command, self.future, self.plan, self.read = command, future, plan, read
+        self.ticket = ticket
+        """The attempt that this tells of: nobody begins it while the news is on its way to the store."""
         self.tries = 0

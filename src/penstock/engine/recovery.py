@@ -134,19 +134,14 @@ class Ownership:
                     run_id, effect
                 ):
                     self.counts["lost"] += 1
-                    once = engine.attempts.once(entry, effect.key)
-                    engine.post(
-                        run_id,
-                        Item(
-                            c.LoseTask(
-                                at=now,
-                                key=effect.key,
-                                attempt=effect.attempt,
-                                once=once,
-                                undo=isinstance(effect, Execute) and effect.undo,
-                            )
-                        ),
-                    )
+                    undo = isinstance(effect, Execute) and effect.undo
+                    lost = c.LoseTask(
+                        at=now, key=effect.key, attempt=effect.attempt,
+                        once=engine.attempts.once(entry, effect.key), undo=undo,
+                    )  # fmt: skip
+                    ticket = (run_id, effect.key, effect.attempt, undo)
+                    engine.attempts.hold(ticket)
+                    engine.post(run_id, Item(lost, ticket=ticket))
         if points.reach is not None:
             points.reach("recovery.lost")
         if entry.flow.run.dues and entry.flow.run.dues[0][0] <= now:
