@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,7 +76,8 @@ class Attempts:
         """How many of those a run has: it stays in memory while it has any."""
         self._jobs: dict[Ticket, Job] = {}
         """Under way, or over and not on disk yet."""
-        self._long: deque[tuple[float, Ticket]] = deque()
+        self._fresh: dict[Ticket, None] = {}
+        """Those of them that have no `TaskStarted`, the oldest first."""
         self._pulsing = False
         self._progress: dict[tuple[str, str], tuple[float, bytes]] = {}
         self._bringing: set[Ticket] = set()
@@ -161,6 +161,7 @@ class Attempts:
     def told(self, ticket: Ticket) -> None:
         """What came of the attempt is on disk, or counts no more."""
         self._jobs.pop(ticket, None)
+        self._fresh.pop(ticket, None)
         self._drop(ticket)
 
     def lost_ownership(self) -> None:
@@ -277,7 +278,7 @@ class Attempts:
         engine.activities.begin(job, self._report)
         if points.reach is not None:
             points.reach("undo.begun" if job.undo else "dispatch.after")
-        self._long.append((job.started_at, ticket))
+        self._fresh[ticket] = None
         if not self._pulsing:
             self._pulsing = True
             engine.timers.add(job.started_at + LONG_SECONDS, self._pulse)
@@ -492,20 +493,25 @@ class Attempts:
 
     def _pulse(self) -> None:
         """Attempts that have run for a second get their `TaskStarted` in the next commit, not waited for."""
-        engine, long = self._engine, self._long
+        engine, fresh = self._engine, self._fresh
         now = engine.clock.now()
-        while long and long[0][0] <= now - LONG_SECONDS:
-            began, ticket = long.popleft()
-            if ticket in self._jobs and not ticket[3] and engine.owner is not None:
+        begun = now
+        long: list[Ticket] = []
+        for ticket in fresh:
+            begun = self._jobs[ticket].started_at
+            if begun > now - LONG_SECONDS:
+                break
+            long.append(ticket)
+            if not ticket[3] and engine.owner is not None:
                 command = c.StartTask(
-                    at=now, key=ticket[1], attempt=ticket[2], worker=engine.node, began=began
+                    at=now, key=ticket[1], attempt=ticket[2], worker=engine.node, began=begun
                 )
                 engine.post(ticket[0], Item(command))
-        while long and long[0][1] not in self._jobs:
-            long.popleft()
-        self._pulsing = bool(long)
-        if long:
-            engine.timers.add(long[0][0] + LONG_SECONDS, self._pulse)
+        for ticket in long:
+            del fresh[ticket]
+        self._pulsing = bool(fresh)
+        if fresh:
+            engine.timers.add(begun + LONG_SECONDS, self._pulse)
 
 
 def _due_of(flow: Flow, ticket: Ticket) -> float | None:

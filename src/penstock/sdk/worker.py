@@ -334,6 +334,7 @@ class LocalActivities:
 
     def _ended(self, execution: Execution, outcome: Outcome) -> None:
         """Its code has come to an end, wanted or not."""
+        execution.task = None  # which holds the execution: no cycle is left for the collector, which costs a fifth
         if execution.settled:
             if execution in self._late:
                 self._late.discard(execution)
