@@ -43,9 +43,11 @@ class RevisionConflict(PenstockError):
 
     code = "revision-conflict"
 
-    def __init__(self, run_id: str, *, expected: int, actual: int | None = None) -> None:
+    def __init__(
+        self, run_id: str, *, expected: int, actual: int | None = None, what: str = "run"
+    ) -> None:
         at = "another revision" if actual is None else f"revision {actual}"
-        super().__init__(f"run {run_id} is at {at}, not {expected}")
+        super().__init__(f"{what} {run_id} is at {at}, not {expected}")
         self.run_id, self.expected, self.actual = run_id, expected, actual
 
 

@@ -28,7 +28,7 @@ from penstock.errors import (
     StoreLocked,
     StoreTooNew,
 )
-from penstock.ports.store import Appended, Query, Row
+from penstock.ports.store import Appended, Query, Record, Row
 from penstock.testing.conformance.store import check_chain, more, new, put
 
 
@@ -336,18 +336,19 @@ async def test_a_migration_that_fails_leaves_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = database.migrations()
-    broken = {**good, 2: "CREATE TABLE extra (x); INSERT INTO nowhere VALUES (1);"}
+    next_one = max(good) + 1
+    broken = {**good, next_one: "CREATE TABLE extra (x); INSERT INTO nowhere VALUES (1);"}
     monkeypatch.setattr(database, "migrations", lambda: broken)
     with pytest.raises(StoreError, match="nowhere"):
         await SqliteStore(path).open()
     monkeypatch.setattr(database, "migrations", lambda: good)
     async with opened(path) as store:
         await put(store, new("a"))
-    fixed = {**good, 2: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1);"}
+    fixed = {**good, next_one: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1);"}
     monkeypatch.setattr(database, "migrations", lambda: fixed)
     async with opened(path) as store:
         assert await store.find("a") is not None
-        assert store.describe()["user_version"] == 2
+        assert store.describe()["user_version"] == next_one
 
 
 async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
@@ -587,6 +588,25 @@ async def test_after_a_lost_answer_its_own_append_is_looked_for(path: Path, thre
     (outcome,) = await store.append([more(row)])
     assert isinstance(outcome, Appended)
     assert store.stats()["busy"] >= 1
+    await store.close()
+
+
+async def test_after_a_lost_answer_its_own_records_are_looked_for(path: Path) -> None:
+    store = SqliteStore(path)
+    store.connection_class = Forgetful
+    await store.open()
+    group = [Record("k", "a", b"1"), Record("k", "a", b"2", 1), Record("k", "b", b"3", 7)]
+    Forgetful.fail = "before"
+    with pytest.raises(StoreError, match="SQLITE_IOERR_FSYNC"):
+        await store.put(group)
+    assert await store.records("k") == []
+    Forgetful.fail = "after"
+    outcomes = await store.put(group)
+    assert [type(o) for o in outcomes] == [Record, Record, RevisionConflict]
+    assert await store.records("k") == [Record("k", "a", b"2", 2)]
+    with pytest.raises(StoreError, match="cannot be stored"):
+        await store.put([Record("k", "c", b"1"), Record("k", "\ud800", b"2")])
+    assert await store.record("k", "c") is None
     await store.close()
 
 

@@ -12,7 +12,14 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from penstock.adapters.store_rules import OPEN, attribute_text, attributes_of, published, refusal
+from penstock.adapters.store_rules import (
+    OPEN,
+    attribute_text,
+    attributes_of,
+    published,
+    refusal,
+    written,
+)
 from penstock.errors import Fenced, RevisionConflict, StoreError
 from penstock.model.chain import link, prefix
 from penstock.ports.store import (
@@ -22,6 +29,7 @@ from penstock.ports.store import (
     Owner,
     Position,
     Query,
+    Record,
     Row,
     RunKey,
     Snapshot,
@@ -41,6 +49,7 @@ class _Kept:
         self.snapshots: dict[RunKey, Snapshot] = {}
         self.definitions: dict[str, list[DefinitionRow]] = {}
         self.globals: dict[str, bytes] = {}
+        self.records: dict[str, dict[str, Record]] = {}
         self.owner: Owner | None = None
         self.held_by: MemoryStore | None = None
 
@@ -246,6 +255,46 @@ class MemoryStore:
                 self._kept.globals.pop(name, None)
             else:
                 self._kept.globals[name] = value
+
+    # -- records
+
+    async def record(self, kind: str, id: str) -> Record | None:
+        return self._kept.records.get(kind, {}).get(id)
+
+    async def records(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Record]:
+        found = sorted(self._kept.records.get(kind, {}).items())
+        return [record for id, record in found if id > after][:limit]
+
+    async def records_due(self, kind: str, *, until: float, limit: int = 1000) -> list[Record]:
+        kept = self._kept.records.get(kind, {}).values()
+        found = [(r.due, r.id, r) for r in kept if r.due is not None and r.due <= until]
+        return [record for _, _, record in sorted(found)[:limit]]
+
+    async def put(self, records: Sequence[Record]) -> list[Record | RevisionConflict]:
+        outcomes: list[Record | RevisionConflict] = []
+        for wanted in records:
+            kept = self._kept.records.setdefault(wanted.kind, {})
+            outcome = written(kept.get(wanted.id), wanted)
+            if isinstance(outcome, Record):
+                kept[wanted.id] = outcome
+            outcomes.append(outcome)
+        self._counts["commits"] += 1 if records else 0
+        return outcomes
+
+    async def drop(self, kind: str, ids: Sequence[str]) -> None:
+        for id in ids:
+            self._kept.records.get(kind, {}).pop(id, None)
+
+    async def drop_expired(self, *, until: float, limit: int = 1000) -> int:
+        found = sorted(
+            (record.expires, record.kind, record.id)
+            for kept in self._kept.records.values()
+            for record in kept.values()
+            if record.expires is not None and record.expires <= until
+        )[:limit]
+        for _, kind, id in found:
+            del self._kept.records[kind][id]
+        return len(found)
 
     # -- ownership
 

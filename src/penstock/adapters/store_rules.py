@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.errors import Rejected
-from penstock.ports.store import Append, DefinitionRow
+from penstock.errors import Rejected, RevisionConflict
+from penstock.ports.store import Append, DefinitionRow, Record
 
 OPEN = ("CREATED", "RUNNING", "WAITING", "COMPENSATING")
 """The statuses that only open runs have; all others are of closed ones."""
@@ -76,3 +76,13 @@ def published(kept: Sequence[DefinitionRow], wanted: DefinitionRow) -> Definitio
             version=version,
         )
     return msgspec.structs.replace(wanted, version=version, number=number)
+
+
+def written(there: Record | None, wanted: Record) -> Record | RevisionConflict:
+    """The record as it is to be kept, or why it is refused; `there` is what is kept now."""
+    revision = 0 if there is None else there.revision
+    if revision != wanted.revision:
+        return RevisionConflict(
+            wanted.id, expected=wanted.revision, actual=revision, what=wanted.kind
+        )
+    return msgspec.structs.replace(wanted, revision=revision + 1)

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from penstock.errors import RevisionConflict
+
 RunKey = int
 """The store's own integer for one generation of a run; never shown to users."""
 Position = int
@@ -129,6 +131,25 @@ class Query(Struct, frozen=True):
     newest_generation: bool = False
 
 
+class Record(Struct, frozen=True):
+    """A small named document beside the runs: a schedule, a batch of control, a projection's position.
+
+    Written by compare-and-set: `revision` is what is expected to be there (0: nothing yet), and each write adds one.
+    One that was dropped and written anew counts from 1 again.
+    """
+
+    kind: str
+    """What it is of: "schedule", "batch", …; ids are unique within it."""
+    id: str
+    value: bytes
+    """JSON."""
+    revision: int = 0
+    due: float | None = None
+    """When somebody must look at it again."""
+    expires: float | None = None
+    """Deleted by retention some time after this; who reads it decides what it means until then."""
+
+
 class Owner(Struct, frozen=True):
     """Who executes this database's runs."""
 
@@ -218,6 +239,30 @@ class Store(Protocol):
         ...
 
     async def set_global(self, values: Mapping[str, bytes | None]) -> None: ...
+
+    async def record(self, kind: str, id: str) -> Record | None: ...
+
+    async def records(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Record]:
+        """Those of a kind by id (in the order of their code points), paged by the last id of the page before."""
+        ...
+
+    async def records_due(self, kind: str, *, until: float, limit: int = 1000) -> list[Record]:
+        """Those of a kind with `due <= until`, the earliest first, then by id."""
+        ...
+
+    async def put(self, records: Sequence[Record]) -> list[Record | RevisionConflict]:
+        """One commit for all, on disk on return; each stands alone: it is written, and comes back with its new
+        revision, or it is refused because something else was there. Several of one id follow each other. After a lost
+        answer the store looks for its own first. Raises StoreError only if nothing at all was written."""
+        ...
+
+    async def drop(self, kind: str, ids: Sequence[str]) -> None:
+        """Delete records, whatever their revision; what is not there is no error."""
+        ...
+
+    async def drop_expired(self, *, until: float, limit: int = 1000) -> int:
+        """Delete records of any kind with `expires <= until`, the earliest first; how many there were."""
+        ...
 
     async def claim(self, node: str, address: str) -> Owner | None:
         """Become the owner with a token higher than all before, or None while another lives (SPEC 4.8).

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from msgspec.structs import astuple
 
 from penstock.adapters.sqlite import appending, listing, ownership
+from penstock.adapters.sqlite import records as documents
 from penstock.adapters.sqlite.database import (
     CHECKPOINT_SAFE,
     LOG_BYTES_KEPT,
@@ -44,7 +45,7 @@ from penstock.adapters.sqlite.rows import (
 )
 from penstock.adapters.sqlite.waiting import Aside, Patience
 from penstock.adapters.store_rules import published
-from penstock.errors import StoreError
+from penstock.errors import RevisionConflict, StoreError
 from penstock.ports.store import (
     Append,
     Appended,
@@ -52,6 +53,7 @@ from penstock.ports.store import (
     Owner,
     Position,
     Query,
+    Record,
     Row,
     RunKey,
     Snapshot,
@@ -491,6 +493,39 @@ class SqliteStore:
             db.executemany("INSERT OR REPLACE INTO globals (name, value) VALUES (?,?)", kept)
 
         await self._write(work)
+
+    # -- records
+
+    async def record(self, kind: str, id: str) -> Record | None:
+        return await self._one(documents.record_of, documents.ONE, (kind, id))
+
+    async def records(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Record]:
+        return await self._all(documents.record_of, documents.BY_ID, (kind, after, limit))
+
+    async def records_due(self, kind: str, *, until: float, limit: int = 1000) -> list[Record]:
+        return await self._all(documents.record_of, documents.BY_DUE, (kind, until, limit))
+
+    async def put(self, records: Sequence[Record]) -> list[Record | RevisionConflict]:
+        if not records:
+            return []
+        async with self._writing:
+            try:
+                return await self._patience.until_done(
+                    lambda: self._transact(lambda db: documents.write(db, records)),
+                    thread=self._thread,
+                )
+            except Unsure as error:
+                # As with an append: the answer was lost, not necessarily the commit.
+                outcomes: list[Record | RevisionConflict] = error.result
+                if await self._read(lambda db: documents.are_there(db, outcomes)):
+                    return outcomes
+                raise self._meaning(error.cause) from error.cause
+
+    async def drop(self, kind: str, ids: Sequence[str]) -> None:
+        await self._write(lambda db: documents.drop(db, kind, ids))
+
+    async def drop_expired(self, *, until: float, limit: int = 1000) -> int:
+        return await self._write(lambda db: db.execute(documents.EXPIRE, (until, limit)).rowcount)
 
     # -- ownership
 
