@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from penstock.adapters.groups import NONE, Group, Known, judge, unfit
 from penstock.adapters.sqlite.rows import EVENT, RUN, RUNS_PER_SPAN, chunks, marks
-from penstock.adapters.store_rules import attributes_of, refusal
-from penstock.errors import Fenced, RevisionConflict, StoreCorrupt, StoreError
-from penstock.model.chain import link, prefix
-from penstock.ports.store import Append, Appended, Row
+from penstock.errors import Fenced
+from penstock.ports.store import Appended, Row
 
 RUN_WIDTH = RUN.count(",") + 1
 ROWS_AT_ONCE = (64, 16, 4, 1)
 """Few sizes, so that few statements stay prepared; from 16 on larger ones gain nothing (measured)."""
-NONE = b"{}"
 # Python's driver looks for an adapter for every `bytes`, `None` and `bool` that it binds, which takes longer than
 # all the rest (0.8, 0.3 and 0.4 µs; measured). It takes a bytearray, a float and an int as they are, and
 # SQLite has no NaN: it stores NULL.
@@ -50,41 +48,13 @@ WIDEN = (
     " SET oldest = min(oldest, excluded.oldest), newest = max(newest, excluded.newest)"
 )
 ADD_ATTRIBUTE = "INSERT INTO attributes (name, value, run) VALUES (?,?,?)"
+TAKEN = "SELECT run, revision FROM runs WHERE id=? AND generation=?"
+"""The run that has this id and generation."""
 DROP_ATTRIBUTE = "DELETE FROM attributes WHERE name=? AND value=? AND run=?"
 
 
 class Judge(Exception):
     """Not all of the group holds at once: roll back, and judge each append by itself."""
-
-
-class Group:
-    """Appends with their hashes, ready for any number of tries."""
-
-    def __init__(self, appends: Sequence[Append]) -> None:
-        self.appends = appends
-        self.hashes: list[list[bytes]] = []
-        self.attributes: dict[int, dict[str, str]] = {}
-        """Those of new runs, by place in the group."""
-        self.problems: dict[int, Exception] = {}
-        """What is wrong with an append by itself, by place."""
-        for place, append in enumerate(appends):
-            row, seq, payloads = append.row, append.expected, append.payloads
-            hashes: list[bytes] = []
-            self.hashes.append(hashes)
-            if reason := refusal(append):
-                problem = StoreError(f"the append to run {row.id} makes no sense: {reason}")
-                self.problems[place] = problem
-                continue
-            try:
-                if row.key == 0 and row.attributes != NONE:
-                    self.attributes[place] = attributes_of(row.attributes)
-                head, start = append.previous, prefix(row.id, row.generation)
-                for payload in payloads:
-                    seq += 1
-                    head = link(head, start, seq, payload)
-                    hashes.append(head)
-            except (TypeError, ValueError) as error:
-                self.problems[place] = _unfit(row, error)
 
 
 def write(db: sqlite3.Connection, group: Group, *, judging: bool) -> list[Appended | Exception]:
@@ -159,76 +129,36 @@ UNFIT = (
 """What SQLite's driver raises for a value that it cannot take."""
 
 
-def _unfit(row: Row, error: Exception) -> StoreError:
-    problem = StoreError(f"run {row.id!a} has a value that cannot be stored: {error}")
-    problem.__cause__ = error
-    return problem
-
-
 def _judge(db: sqlite3.Connection, group: Group, token: int, refused: dict[int, Exception]) -> None:
-    """Fill in who is refused, in the order of the group; bring the attributes of the others up to date.
+    """Fill in who is refused; bring the attributes of the others up to date.
 
     Under the write lock: what is read here is what the writing meets.
     """
+    known: dict[int, Known] = {}
     keys = [append.row.key for append in group.appends if append.row.key]
-    known: dict[int, tuple[int, bytes, bytes]] = {}
     for part in chunks(keys):
-        text = f"SELECT run, revision, hash, attributes FROM runs WHERE run IN ({marks(part)})"
-        known.update((run, tuple(rest)) for run, *rest in db.execute(text, part))
-    begun: dict[tuple[str, int], int] = {}
+        text = (
+            "SELECT run, revision, hash, attributes,"
+            " coalesce((SELECT max(seq) FROM events e WHERE e.run = r.run), 0)"
+            f" FROM runs r WHERE run IN ({marks(part)})"
+        )
+        known.update((run, Known(*rest)) for run, *rest in db.execute(text, part))
+    taken: dict[tuple[str, int], tuple[int, int]] = {}
     for place, append in enumerate(group.appends):
         row = append.row
-        if append.token is not None and append.token < token:
-            refused.setdefault(place, Fenced(token=append.token, newest=token))
         if place in refused:
             continue
         try:
             values = (*_start(row, row.key, append.previous, 0), append.expected, *append.payloads)
             for part in chunks(values):
                 db.execute(f"SELECT {marks(part)}", part)
-            wanted = attributes_of(row.attributes)
-            taken = _taken(db, row) if row.key == 0 else None
+            if row.key == 0 and (found := db.execute(TAKEN, (row.id, row.generation)).fetchone()):
+                taken[row.id, row.generation] = found
         except UNFIT as error:
-            refused[place] = _unfit(row, error)
-            continue
-        if row.key == 0:
-            actual = begun.get((row.id, row.generation))
-            if taken is not None:
-                actual = known[taken[0]][0] if taken[0] in known else taken[1]
-            if actual is None:
-                begun[row.id, row.generation] = row.revision
-            else:
-                refused[place] = RevisionConflict(row.id, expected=0, actual=actual)
-            continue
-        revision, head, text = known.get(row.key, (None, b"", NONE))
-        if revision != append.expected or head != append.previous:
-            actual = None if revision == append.expected else revision
-            refused[place] = RevisionConflict(row.id, expected=append.expected, actual=actual)
-            continue
-        if (newest := _newest(db, row.key)) > append.expected:
-            refused[place] = StoreCorrupt(
-                f"run {row.id} has {newest} events, but its row says {append.expected}",
-                hint="restore a backup; the other runs go on",
-            )
-            continue
-        known[row.key] = (row.revision, group.hashes[place][-1], row.attributes)
-        if text != row.attributes:
-            before = attributes_of(text)
-            drops = [(n, v, row.key) for n, v in (before.items() - wanted.items())]
-            adds = [(n, v, row.key) for n, v in (wanted.items() - before.items())]
-            db.executemany(DROP_ATTRIBUTE, drops)
-            db.executemany(ADD_ATTRIBUTE, adds)
-
-
-def _taken(db: sqlite3.Connection, row: Row) -> tuple[int, int] | None:
-    """Key and revision of the run that has this id and generation."""
-    text = "SELECT run, revision FROM runs WHERE id=? AND generation=?"
-    return db.execute(text, (row.id, row.generation)).fetchone()
-
-
-def _newest(db: sqlite3.Connection, key: int) -> int:
-    text = "SELECT coalesce(max(seq), 0) FROM events WHERE run=?"
-    return db.execute(text, (key,)).fetchone()[0]
+            refused[place] = unfit(row, error)
+    for change in judge(group, token=token, known=known, taken=taken, refused=refused):
+        db.executemany(DROP_ATTRIBUTE, [(n, v, change.key) for n, v in change.drops])
+        db.executemany(ADD_ATTRIBUTE, [(n, v, change.key) for n, v in change.adds])
 
 
 def _spans(starts: list[Any]) -> list[tuple[int, float, float]]:

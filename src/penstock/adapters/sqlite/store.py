@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
+from penstock.adapters.groups import Group
 from penstock.adapters.sqlite import appending, listing, ownership
 from penstock.adapters.sqlite import records as documents
 from penstock.adapters.sqlite.database import (
@@ -310,7 +311,7 @@ class SqliteStore:
     async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         if not appends:
             return []
-        group = appending.Group(appends)
+        group = Group(appends)
         async with self._writing:
             await self._tidy()
             outcomes = await self._append(group)
@@ -329,9 +330,7 @@ class SqliteStore:
         counts["events"] += events
         counts["conflicts"] += len(appends) - done
 
-    async def _append(
-        self, group: appending.Group, *, judging: bool = False
-    ) -> list[Appended | Exception]:
+    async def _append(self, group: Group, *, judging: bool = False) -> list[Appended | Exception]:
         try:
             return await self._patience.until_done(
                 lambda: self._transact(lambda db: appending.write(db, group, judging=judging)),
