@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ from penstock.ports.store import (
     DefinitionRow,
     Owner,
     Position,
+    Purged,
     Query,
     Record,
     Row,
@@ -41,7 +43,12 @@ class _Kept:
     """All that stores of one name keep."""
 
     def __init__(self) -> None:
-        self.log: list[Stored] = []
+        self.log: list[Stored | None] = []
+        """By position, from `base + 1` on; None where one was deleted."""
+        self.base = 0
+        self.newest_key = 0
+        self.leftovers: dict[RunKey, None] = {}
+        """Deleted runs whose events are not all deleted yet."""
         self.rows: dict[RunKey, Row] = {}
         self.histories: dict[RunKey, list[Stored]] = {}
         self.generations: dict[str, dict[int, RunKey]] = {}
@@ -52,6 +59,10 @@ class _Kept:
         self.records: dict[str, dict[str, Record]] = {}
         self.owner: Owner | None = None
         self.held_by: MemoryStore | None = None
+
+    @property
+    def head(self) -> Position:
+        return self.base + len(self.log)
 
 
 _shared: dict[str, _Kept] = {}
@@ -126,22 +137,22 @@ class MemoryStore:
             problem.__cause__ = error
             return problem
         if key == 0:
-            key = len(kept.rows) + 1
+            key = kept.newest_key = kept.newest_key + 1
             kept.generations.setdefault(row.id, {})[row.generation] = key
             kept.histories[key] = []
         history, seq = kept.histories[key], append.expected
         for payload, hash in zip(append.payloads, hashes, strict=True):
             seq += 1
-            event = Stored(len(kept.log) + 1, key, seq, payload, hash)
+            event = Stored(kept.head + 1, key, seq, payload, hash)
             kept.log.append(event)
             history.append(event)
-        kept.rows[key] = replace(row, key=key, hash=hashes[-1], position=len(kept.log))
+        kept.rows[key] = replace(row, key=key, hash=hashes[-1], position=kept.head)
         if row.open:
             kept.open[key] = None
         else:
             kept.open.pop(key, None)
         self._counts["events"] += len(hashes)
-        return Appended(key, len(kept.log), hashes[-1])
+        return Appended(key, kept.head, hashes[-1])
 
     def _hashes(self, append: Append) -> list[bytes]:
         head, start = append.previous, prefix(append.row.id, append.row.generation)
@@ -184,10 +195,17 @@ class MemoryStore:
         return {seq: history[seq - 1].payload for seq in seqs if 0 < seq <= len(history)}
 
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
-        return self._kept.log[after : after + limit]
+        kept, found = self._kept, list[Stored]()
+        for place in range(max(0, after - kept.base), len(kept.log)):
+            if len(found) >= limit:
+                break
+            event = kept.log[place]
+            if event is not None:
+                found.append(event)
+        return found
 
     async def head(self) -> Position:
-        return len(self._kept.log)
+        return self._kept.head
 
     async def snapshot(self, key: RunKey) -> Snapshot | None:
         return self._kept.snapshots.get(key)
@@ -199,6 +217,42 @@ class MemoryStore:
     async def open_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
         keys = sorted(key for key in self._kept.open if key > after)
         return [copy(self._kept.rows[key]) for key in keys[:limit]]
+
+    async def closed_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
+        rows = (row for key, row in self._kept.rows.items() if key > after and not row.open)
+        return [copy(row) for row in islice(rows, limit)]
+
+    async def purge(
+        self, keys: Sequence[RunKey], *, token: int | None = None, limit: int = 1000
+    ) -> Purged:
+        kept, runs, events = self._kept, 0, 0
+        newest = kept.owner.token if kept.owner is not None else 0
+        if token is not None and token < newest:
+            raise Fenced(token=token, newest=newest)
+        for key in keys:
+            row = kept.rows.get(key)
+            if row is None or row.open or key == kept.newest_key:
+                continue
+            del kept.rows[key], kept.generations[row.id][row.generation]
+            if not kept.generations[row.id]:
+                del kept.generations[row.id]
+            kept.snapshots.pop(key, None)
+            kept.leftovers[key] = None
+            runs += 1
+        for key in sorted(kept.leftovers):
+            history = kept.histories[key]
+            while history and events < limit and history[0].position != kept.head:
+                kept.log[history.pop(0).position - 1 - kept.base] = None
+                events += 1
+            if not history:
+                del kept.histories[key], kept.leftovers[key]
+        gone = 0
+        while gone < len(kept.log) and kept.log[gone] is None:
+            gone += 1
+        del kept.log[:gone]
+        kept.base += gone
+        self._counts["commits"] += 1
+        return Purged(runs, events, bool(kept.leftovers))
 
     async def list(self, query: Query) -> list[Row]:
         rows: list[Row] = []

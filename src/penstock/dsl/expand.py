@@ -13,6 +13,7 @@ from penstock.dsl.finding import Path
 from penstock.dsl.implied import add_ends
 from penstock.dsl.schema import BODY_TYPES, CONFIG_FIELDS, beside
 from penstock.policy.durations import parse as seconds
+from penstock.policy.retention import FOREVER
 
 Document = dict[str, Any]
 
@@ -40,6 +41,8 @@ class _Expansion:
         full.update(self._scope(document, (), ()))
         if "timeouts" in full:
             full["timeouts"] = _durations(full["timeouts"])
+        if "retention" in full:
+            full["retention"] = _kept(full["retention"])
         for field in ("outputs", "queries"):
             if field in full:
                 full[field] = _expressions(full[field])
@@ -321,6 +324,13 @@ def _duration(value: Any) -> Any:
 
 def _durations(values: Any) -> Document:
     return {key: _duration(value) for key, value in cast("Document", values).items()}
+
+
+def _kept(values: Any) -> Document:
+    return {
+        key: value if value == FOREVER else _duration(value)
+        for key, value in cast("Document", values).items()
+    }
 
 
 def _whole(value: Any) -> Any:

@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any
 
 from penstock.policy.durations import PATTERN as DURATION
+from penstock.policy.retention import FIELDS as RETENTION
+from penstock.policy.retention import FOREVER
 
 Schema = dict[str, Any]
 
@@ -232,7 +234,7 @@ _TOP: Schema = {
     "durability": {"title": "a level of durability", "enum": ["durable", "buffered"]},
     "priority": _ref("priority"),
     "limits": _OBJECT,
-    "retention": _OBJECT,
+    "retention": _ref("retention"),
     "metadata": _OBJECT,
 }
 
@@ -277,6 +279,16 @@ def _defs() -> Schema:
             "type": ["number", "string"],
             "minimum": 0,
             "pattern": DURATION,
+        },
+        "retention": _object(
+            {name: _ref("kept") for name in RETENTION},
+            title="an object of durations",
+        ),
+        "kept": {
+            "title": "a duration, or `forever`",
+            "type": ["number", "string"],
+            "minimum": 0,
+            "pattern": f"{DURATION}|^{FOREVER}$",
         },
         "laterDuration": {
             "title": "a duration, or text with `${EXPRESSION}`",

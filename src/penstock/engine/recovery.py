@@ -174,6 +174,7 @@ class Ownership:
                     engine.newest.clear()  # another process may have registered a newer version
                     await engine.load_globals()
                     await self._look_around()
+                    engine.retention.tick()
             except Fenced as error:
                 engine.lost_ownership(error)
             except StoreError as error:

@@ -17,6 +17,7 @@ from penstock.core.owed import reasons
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
 from penstock.engine.audit import audit
+from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
 from penstock.engine.history import Entry
 from penstock.engine.observers import Noticed
@@ -45,6 +46,7 @@ class LocalRuns:
 
     def __init__(self, engine: Engine, ownership: Ownership) -> None:
         self.engine, self.ownership = engine, ownership
+        self.data = LocalData(engine)
 
     # --- definitions and starts ------------------------------------------------------------------------------
 

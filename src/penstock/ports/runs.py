@@ -12,6 +12,7 @@ from penstock.model.definition import Definition
 from penstock.model.events import Event
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
+from penstock.ports.data import DataLife
 from penstock.ports.store import Owner, Query, Row
 
 Moment = int | str | datetime
@@ -115,6 +116,9 @@ class Registered(Struct):
 
 
 class Runs(Protocol):
+    @property
+    def data(self) -> DataLife: ...
+
     async def register(
         self, source: Any, *, name: str = "<definition>", by: str | None = None
     ) -> Registered: ...

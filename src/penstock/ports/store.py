@@ -150,6 +150,15 @@ class Record(Struct, frozen=True):
     """Deleted by retention some time after this; who reads it decides what it means until then."""
 
 
+class Purged(Struct, frozen=True):
+    """What one `purge` deleted."""
+
+    runs: int
+    events: int
+    left: bool
+    """Events of deleted runs are still there: call again, with no keys."""
+
+
 class Owner(Struct, frozen=True):
     """Who executes this database's runs."""
 
@@ -217,6 +226,19 @@ class Store(Protocol):
 
     async def open_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
         """Rows of runs that are not terminal, by key, for recovery in bulk."""
+        ...
+
+    async def closed_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
+        """Rows of runs that are terminal, by key: about the order in which they were created; for retention."""
+        ...
+
+    async def purge(
+        self, keys: Sequence[RunKey], *, token: int | None = None, limit: int = 1000
+    ) -> Purged:
+        """Delete closed runs, in one commit: rows, attributes and snapshots at once, of their events and blobs at
+        most `limit` a call, so that no commit takes long; after a crash the next call goes on with what is left.
+        Open runs are left alone, and so are the newest run and the newest event, whose numbers are never given twice.
+        Fenced with a token that is not the newest."""
         ...
 
     async def list(self, query: Query) -> list[Row]: ...

@@ -13,6 +13,7 @@ from penstock.errors import Rejected
 from penstock.model.definition import Definition
 from penstock.ports.runs import Change, HistoryItem, Moment, Registered, Runs, RunView, WhyView
 from penstock.ports.store import Owner, Query, Row
+from penstock.sdk.data import Data
 
 
 class Run:
@@ -100,6 +101,8 @@ class Engine:
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
+        self.data = Data(runs.data)
+        """Retention, erasure, archives, export, backup."""
 
     async def register(
         self, source: Any, *, name: str = "<definition>", by: str | None = None

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from msgspec.structs import astuple
 
 from penstock.adapters.groups import Group
-from penstock.adapters.sqlite import appending, listing, ownership
+from penstock.adapters.sqlite import appending, listing, ownership, purging
 from penstock.adapters.sqlite import records as documents
 from penstock.adapters.sqlite.database import (
     CHECKPOINT_SAFE,
@@ -53,6 +53,7 @@ from penstock.ports.store import (
     DefinitionRow,
     Owner,
     Position,
+    Purged,
     Query,
     Record,
     Row,
@@ -456,6 +457,16 @@ class SqliteStore:
     async def open_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
         text = f"SELECT {RUN} FROM runs INDEXED BY runs_open WHERE open=1 AND run>? ORDER BY run LIMIT ?"
         return await self._all(row_of, text, (after, limit))
+
+    async def closed_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:
+        text = f"SELECT {RUN} FROM runs NOT INDEXED WHERE open=0 AND run>? ORDER BY run LIMIT ?"
+        rows = await self._slowly(lambda db: db.execute(text, (after, limit)).fetchall())
+        return [row_of(columns) for columns in rows]
+
+    async def purge(
+        self, keys: Sequence[RunKey], *, token: int | None = None, limit: int = 1000
+    ) -> Purged:
+        return await self._write(lambda db: purging.purge(db, keys, token=token, limit=limit))
 
     async def list(self, query: Query) -> list[Row]:
         rows = await self._slowly(lambda db: db.execute(*listing.page(db, query)).fetchall())

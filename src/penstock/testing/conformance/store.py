@@ -528,6 +528,104 @@ class StoreLaws:
                     await put(store, new(fresh, definition="ship", attributes=b'{"k":1}'))
                 assert seen == expected, query
 
+    # -- deleting
+
+    async def test_closed_runs_are_found_by_key(self, factory: Factory) -> None:
+        async with opened(factory) as store:
+            rows = await put(
+                store,
+                *(
+                    new(f"r{n}", open=n % 3 > 0, status=("FAILED", "RUNNING")[n % 3 > 0])
+                    for n in range(9)
+                ),
+            )
+            closed = [row for row in rows if not row.open]
+            assert await store.closed_runs() == closed
+            assert await store.closed_runs(limit=2) == closed[:2]
+            assert await store.closed_runs(after=closed[0].key, limit=1) == closed[1:2]
+            assert await store.closed_runs(after=closed[-1].key) == []
+
+    async def test_a_purged_run_is_gone_and_the_others_are_whole(self, factory: Factory) -> None:
+        async with opened(factory) as store:
+            rows = await put(
+                store,
+                *(
+                    new(
+                        f"r{n}",
+                        b"1",
+                        b"2",
+                        b"3",
+                        open=n == 2,
+                        status=("FAILED", "RUNNING")[n == 2],
+                        attributes=b'{"k":1}',
+                        parent="p\nkey",
+                    )
+                    for n in range(6)
+                ),
+            )
+            await store.save_snapshots([(row.key, Snapshot(3, b"s", row.hash)) for row in rows])
+            keys = [row.key for row in rows]
+            gone = await store.purge([keys[0], keys[2], keys[3], keys[5], keys[5] + 9])
+            assert (gone.runs, gone.events, gone.left) == (2, 6, False)
+            left = [rows[n] for n in (1, 2, 4, 5)]
+            assert await store.list(Query(attributes={"k": 1})) == left[::-1]
+            assert await store.count(Query(parent="p")) == 4
+            assert await store.find("r0") is None
+            assert await store.find_many(keys) == {row.key: row for row in left}
+            assert await store.events(keys[0]) == []
+            assert set(await store.snapshots_many(keys)) == {row.key for row in left}
+            for row in left:
+                check_chain(row, await store.events(row.key))
+            followed = await store.follow(after=0, limit=7)
+            assert [e.position for e in followed] == [4, 5, 6, 7, 8, 9, 13]
+            assert [e.position for e in await store.follow(after=9, limit=2)] == [13, 14]
+            assert (await store.purge([])).runs == 0
+            (again,) = await put(store, new("r0", b"again"))
+            assert again.key > keys[5]
+            assert again.position == 19
+
+    async def test_the_newest_run_and_event_stay(self, factory: Factory) -> None:
+        async with opened(factory) as store:
+            a, b = await put(store, new("a"), new("b", open=False, status="FAILED"))
+            (a,) = await put(store, more(a, b"end", open=False, status="COMPLETED"))
+            gone = await store.purge([a.key, b.key])
+            assert (gone.runs, gone.events, gone.left) == (1, 1, True)
+            assert await store.find("a") is None
+            assert await store.find("b") == b
+            assert await store.head() == 3
+            assert (await store.purge([])).left
+        async with opened(factory) as store:
+            (c,) = await put(store, new("c"))
+            assert (c.key, c.position) == (b.key + 1, 4)
+            gone = await store.purge([b.key])
+            assert (gone.runs, gone.events, gone.left) == (1, 2, False)
+            assert [e.key for e in await store.follow(after=0)] == [c.key]
+
+    async def test_a_long_history_is_purged_in_parts(self, factory: Factory) -> None:
+        async with opened(factory) as store:
+            long = new("a", *(b"%d" % n for n in range(250)), open=False, status="COMPLETED")
+            row, _ = await put(store, long, new("b"))
+            gone = await store.purge([row.key], limit=100)
+            assert (gone.runs, gone.events, gone.left) == (1, 100, True)
+            assert await store.find("a") is None
+        async with opened(factory) as store:  # as after a crash
+            assert (await store.purge([], limit=100)).events == 100
+            gone = await store.purge([], limit=100)
+            assert (gone.events, gone.left) == (50, False)
+            assert len(await store.follow(after=0)) == 1
+
+    async def test_only_the_owner_purges(self, factory: Factory) -> None:
+        async with opened(factory) as one, opened(factory) as two:
+            first = await one.claim("node-1", "")
+            assert first is not None
+            row, _ = await put(one, new("a", open=False, status="COMPLETED"), new("b"))
+            await one.release(first)
+            second = await two.claim("node-2", "")
+            assert second is not None
+            await refused(Fenced, one.purge([row.key], token=first.token))
+            assert await one.find("a") == row
+            assert (await two.purge([row.key], token=second.token)).runs == 1
+
     # -- definitions, global data
 
     async def test_definitions_are_kept_by_version(self, factory: Factory) -> None:
@@ -763,10 +861,15 @@ STATUSES = ("RUNNING", "WAITING", "COMPENSATING", "COMPLETED", "FAILED", "CANCEL
 
 async def _same(store: Store, reference: Store, chance: random.Random, *, groups: int) -> None:
     for _ in range(groups):
+        if chance.random() < 0.2:
+            keys = [chance.randint(1, 80) for _ in range(5)]
+            limit = chance.choice((1, 5, 100))
+            purged = await store.purge(keys, limit=limit)
+            assert purged == await reference.purge(keys, limit=limit)
         group = [await _random_append(reference, chance) for _ in range(chance.randint(1, 12))]
-        mine = await store.append(group)
+        outcomes = await store.append(group)
         theirs = await reference.append(group)
-        for append, ours, right in zip(group, mine, theirs, strict=True):
+        for append, ours, right in zip(group, outcomes, theirs, strict=True):
             assert _shown(ours) == _shown(right), (append, ours, right)
         for _ in range(4):
             query = _random_query(chance)

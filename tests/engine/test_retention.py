@@ -1,0 +1,175 @@
+"""Closed runs are deleted once they have been kept for long enough, and nothing else is (SPEC 2.1, 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import activity
+from penstock.adapters.memory import MemoryStore
+from penstock.adapters.sqlite.store import SqliteStore
+from penstock.engine.engine import Settings
+from penstock.errors import DefinitionInvalid, NotFound
+from penstock.ports.store import Record, Store
+from penstock.testing.harness import Harness, SkipClock, harness
+
+DAY = 86400.0
+
+
+@activity
+async def note(value: Any = None) -> Any:
+    return value
+
+
+@activity
+async def fails() -> None:
+    raise RuntimeError("broken")
+
+
+PLAIN = {"id": "plain", "tasks": {"a": {"do": "note", "inputs": {"value": {"from": "input"}}}}}
+
+
+def kept_for(id: str, retention: dict[str, Any], do: str = "note") -> dict[str, Any]:
+    return {"id": id, "tasks": {"a": {"do": do, "retry": {"attempts": 1}}}, "retention": retention}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[SkipClock], Store]:
+    if request.param == "memory":
+        return lambda clock: MemoryStore(clock=clock.now)
+    return lambda clock: SqliteStore(tmp_path / "store.db", clock=clock.now)
+
+
+@pytest.fixture
+async def engine(make_store: Callable[[SkipClock], Store]) -> AsyncIterator[Harness]:
+    clock = SkipClock()
+    settings = Settings(drain_seconds=0, retention=timedelta(days=30))
+    async with harness(
+        activities=[note, fails], store=make_store(clock), clock=clock, settings=settings
+    ) as made:
+        await made.register(PLAIN)
+        yield made
+
+
+async def ids(engine: Harness) -> list[str]:
+    return [row.id for row in await engine.list(limit=1000)]
+
+
+async def test_a_closed_run_is_deleted_when_its_time_is_over(engine: Harness) -> None:
+    old = await engine.start("plain", 1, id="old", attributes={"city": "Ulm"})
+    await engine.finish(old)
+    await engine.skip(days=20)
+    young = await engine.start("plain", 2, id="young")
+    await engine.finish(young)
+    await engine.data.sweep()
+    assert await ids(engine) == ["young", "old"]
+
+    await engine.skip(days=11)
+    await engine.data.sweep()
+    assert await ids(engine) == ["young"]
+    assert await engine.list(attributes={"city": "Ulm"}) == []
+    with pytest.raises(NotFound):
+        await engine.get("old")
+    assert engine.stats()["purged_runs"] == 1
+    assert engine.stats()["purged_events"] == 3
+    assert await engine.audit() == []
+    again = await engine.start("plain", 3, id="old")
+    assert await engine.finish(again) == 3
+
+
+async def test_a_definition_says_how_long_its_runs_are_kept_by_status(engine: Harness) -> None:
+    await engine.register(kept_for("short", {"keep": "1d", "failed": "10d"}))
+    await engine.register(kept_for("breaks", {"keep": "1d", "failed": "10d"}, do="fails"))
+    await engine.register(kept_for("always", {"completed": "forever"}))
+    for definition in ("short", "always", "plain", "breaks"):
+        await engine.start(definition, id=definition)
+    await engine.start("plain", id="newest")
+    await engine.settle()
+    await engine.skip(days=2)
+    await engine.data.sweep()
+    assert await ids(engine) == ["newest", "breaks", "plain", "always"]
+    await engine.skip(days=9)
+    await engine.data.sweep()
+    assert await ids(engine) == ["newest", "plain", "always"]
+    await engine.skip(days=365)
+    await engine.data.sweep()
+    assert await ids(engine) == [
+        "newest",
+        "always",
+    ]  # the newest of all stays until there is a newer
+
+
+async def test_neither_an_open_run_nor_its_closed_child_is_deleted(engine: Harness) -> None:
+    await engine.register(
+        {
+            "id": "parent",
+            "tasks": {
+                "child": {"type": "subworkflow", "config": {"definition": "plain"}},
+                "wait": {"type": "signal", "config": {"name": "go"}, "after": ["child"]},
+            },
+        }
+    )
+    run = await engine.start("parent", id="p")
+    await engine.settle()
+    last = await engine.start("plain", id="last")
+    await engine.finish(last)
+    await engine.skip(days=100)
+    await engine.data.sweep()
+    assert len(await ids(engine)) == 3
+    await run.signal("go")
+    await engine.finish(run)
+    await engine.data.sweep()
+    assert await ids(engine) == ["last", "p"], "the child went with its parent's end"
+    await engine.skip(days=31)
+    await engine.data.sweep()
+    assert await ids(engine) == ["last"]
+
+
+async def test_many_runs_leave_in_small_commits(engine: Harness) -> None:
+    for n in range(500):
+        await engine.start("plain", n, id=f"r{n}")
+    await engine.settle()
+    await engine.skip(days=31)
+    commits = engine.stats()["commits"]
+    await engine.data.sweep()
+    assert await ids(engine) == ["r499"]
+    assert engine.stats()["purged_runs"] == 499
+    assert engine.stats()["purged_events"] == 499 * 3
+    assert engine.stats()["commits"] - commits >= 4
+    assert await engine.audit() == []
+
+
+async def test_expired_records_are_deleted(engine: Harness) -> None:
+    store = engine.core.store
+    now = engine.clock.now()
+    await store.put([Record("command", "a", b"1", expires=now + DAY), Record("command", "b", b"1")])
+    await engine.data.sweep()
+    assert len(await store.records("command")) == 2
+    await engine.skip(days=1)
+    await engine.data.sweep()
+    assert [record.id for record in await store.records("command")] == ["b"]
+    assert engine.stats()["expired_records"] == 1
+
+
+async def test_without_a_rule_all_is_kept(make_store: Callable[[SkipClock], Store]) -> None:
+    clock = SkipClock()
+    async with harness(activities=[note], store=make_store(clock), clock=clock) as engine:
+        await engine.register(PLAIN)
+        for n in range(3):
+            await engine.start("plain", id=f"r{n}")
+        await engine.settle()
+        await engine.skip(days=10_000)
+        await engine.data.sweep()
+        assert len(await ids(engine)) == 3
+
+
+@pytest.mark.parametrize(
+    "retention", [{"keep": "soon"}, {"keep": -1}, {"archived": "1d"}, {"keep": None}, "30d"]
+)
+async def test_a_rule_that_cannot_be_read_is_refused(engine: Harness, retention: Any) -> None:
+    with pytest.raises(DefinitionInvalid):
+        await engine.register(kept_for("bad", retention))
