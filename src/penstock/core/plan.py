@@ -30,6 +30,7 @@ from penstock.model.definition import (
     Task,
     Timeouts,
 )
+from penstock.model.queue import DEFAULT
 
 Variables = Mapping[str, Any]
 INTERNAL, BACK, EXIT = 0, 1, 2
@@ -162,7 +163,7 @@ class Node:
 
     __slots__ = (
         "arrivals", "body", "cancels", "compensate", "conditions", "config", "formulas", "gateway", "id", "inputs",
-        "join", "join_cancel", "join_n", "loop", "on_complete", "on_error", "output_schema", "outs", "path",
+        "join", "join_cancel", "join_n", "key", "loop", "on_complete", "on_error", "output_schema", "outs", "path",
         "priority", "queue", "retry", "schema", "task", "timeouts", "type", "undo_inputs", "values",
     )  # fmt: skip
 
@@ -191,7 +192,9 @@ class Node:
             self.undo_inputs = [Input(n, s, env) for n, s in task.compensate.inputs.items()]
         self.retry = task.retry
         self.timeouts = task.timeout or Timeouts()
-        self.priority, self.queue = task.priority, task.queue
+        self.priority, self.queue = task.priority, task.queue or task.config.get("queue")
+        self.key = None if "key" not in task.limits else Formula(task.limits["key"], env)
+        """Of its own key limit (SPEC 4.10)."""
         self.gateway: str | None = self.config.get("kind") if task.type == "gateway" else None
         self.body: ScopePlan | None = None
         self.loop: ScopePlan | None = None
@@ -252,8 +255,8 @@ class Plan:
     """A whole definition, compiled."""
 
     __slots__ = (
-        "conflicts", "definition", "digest", "input_schema", "limits", "merges", "outputs", "queries", "root", "scopes",
-        "signals", "transient",
+        "conflicts", "definition", "digest", "input_schema", "key", "limits", "merges", "outputs", "queries", "queued",
+        "queues", "root", "runs_max", "scopes", "signals", "transient",
     )  # fmt: skip
 
     def __init__(self, definition: Definition) -> None:
@@ -280,6 +283,24 @@ class Plan:
             else:
                 self.merges[name] = Formula(datum.merge, None)
         self.conflicts: dict[tuple[str, str], bool] = {}
+        limits = definition.limits
+        self.key = None if "key" not in limits else Formula(limits["key"], env)
+        self.runs_max: int | None = limits.get("runs")
+        working = [
+            node
+            for scope in self.scopes.values()
+            for node in scope.nodes.values()
+            if node.type in ("activity", "http")
+        ]
+        self.queues = tuple(dict.fromkeys(self.queue_of(node) for node in working))
+        self.queued = any(
+            node.priority is not None or node.key is not None or self.key is not None or self.queue_of(node) != DEFAULT
+            for node in working
+        )  # fmt: skip
+        """An attempt of it needs more than a place in the queue of all."""
+
+    def queue_of(self, node: Node) -> str:
+        return node.queue or self.definition.limits.get("queue") or DEFAULT
 
     def node(self, path: str) -> Node:
         """By static path."""

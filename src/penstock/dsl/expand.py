@@ -48,6 +48,8 @@ class _Expansion:
                 full[field] = _expressions(full[field])
         if "data" in full:
             full["data"] = self._data(full["data"])
+        if "limits" in full:
+            full["limits"] = _limits(full["limits"])
         return full
 
     def _data(self, data: Document) -> Document:
@@ -117,6 +119,8 @@ class _Expansion:
             full["inputs"] = self._inputs(full["inputs"], (*at, "inputs"))
         if "retry" in full:
             full["retry"] = self._retry(full["retry"], (*at, "retry"))
+        if "limits" in full:
+            full["limits"] = _limits(full["limits"])
         if "timeout" in full:
             full["timeout"] = self._timeout(full["timeout"], (*at, "timeout"))
         if "when" in task or "conditions" in full:
@@ -271,6 +275,17 @@ class _Expansion:
             if found is not None:
                 return found + path[length:]
         return path
+
+
+def _limits(limits: Document) -> Document:
+    """Of a task or the definition: counts as whole numbers, the key as an expression."""
+    full = dict(limits)
+    for field in ("concurrency", "runs"):
+        if field in full:
+            full[field] = _whole(full[field])
+    if "key" in full:
+        full["key"] = _expression(full["key"])
+    return full
 
 
 def _after(name: str, task: Document, origin: Path) -> list[tuple[Document, Path]]:

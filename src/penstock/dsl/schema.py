@@ -153,6 +153,7 @@ TASK: dict[str, Schema] = {
     "resources": _OBJECT,
     "priority": _ref("priority"),
     "queue": _NAME,
+    "limits": _ref("taskLimits"),
 }
 SHORTHAND: dict[str, Schema] = {
     "after": {
@@ -233,7 +234,7 @@ _TOP: Schema = {
     },
     "durability": {"title": "a level of durability", "enum": ["durable", "buffered"]},
     "priority": _ref("priority"),
-    "limits": _OBJECT,
+    "limits": _ref("limits"),
     "retention": _ref("retention"),
     "metadata": _OBJECT,
 }
@@ -268,6 +269,8 @@ def _defs() -> Schema:
         "on": {"title": "an outcome", "enum": ["success", "error", "always"]},
     }
     message = {"name": _NAME, "payload": _ANY}
+    key_limit: Schema = {"key": _ref("expression"), "concurrency": _COUNT, "name": _NAME}
+    counted_by_key: Schema = {"dependentRequired": {"concurrency": ["key"], "name": ["key"]}}
     return {
         "id": _ID,
         "scalar": {
@@ -345,6 +348,18 @@ def _defs() -> Schema:
                 "dependentRequired": {"path": ["from"], "default": ["from"]},
                 "allOf": [_exactly_one(sources, [{"required": [name]} for name in sources])],
             },
+        },
+        "taskLimits": {**_object(key_limit, required=("key",)), **counted_by_key},
+        "limits": {
+            **_object(
+                {
+                    **key_limit,
+                    "runs": _COUNT,
+                    "over": {"title": "what to do", "enum": ["wait", "refuse"]},
+                    "queue": _NAME,
+                }
+            ),
+            **counted_by_key,
         },
         "retry": {
             **_object(

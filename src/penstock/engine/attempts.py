@@ -9,24 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.decide import LOST_CAREFUL
-from penstock.core.flow import Flow
-from penstock.core.plan import Node
-from penstock.core.values import Need, decode
+from penstock.core.values import Need
 from penstock.engine import points
 from penstock.engine.dispatch import Dispatch, Ticket
 from penstock.engine.history import Entry
 from penstock.engine.inbox import Item
-from penstock.errors import PenstockError
+from penstock.engine.jobs import Jobs, due_of, underway
+from penstock.errors import EvaluationError, PenstockError
 from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.model.failure import Failure
 from penstock.model.job import Broken, Cut, Done, Job, Outcome
 from penstock.model.payload import encode_payload
-from penstock.model.run import RETRYING, RUNNING, SCHEDULED, Run
-from penstock.ports.activities import Served
+from penstock.model.queue import DEFAULT
+from penstock.model.run import Run
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -40,36 +39,13 @@ PROGRESS_SECONDS = 1.0
 AGAIN_SECONDS = 0.5
 
 
-class Route:
-    """What every attempt of one task has in common."""
-
-    __slots__ = ("activity", "heartbeat", "implied", "once", "patience", "served", "start_to_close")
-
-    def __init__(self, flow: Flow, node: Node, served: Served | None, activity: str) -> None:
-        limits, defaults = node.timeouts, flow.plan.definition.timeouts
-        self.activity, self.served = activity, served
-        self.start_to_close = (
-            limits.start_to_close
-            or (defaults and defaults.start_to_close)
-            or (served and served.start_to_close)
-        )
-        self.heartbeat = (
-            limits.heartbeat or (defaults and defaults.heartbeat) or (served and served.heartbeat)
-        )
-        self.patience = limits.schedule_to_start or (defaults and defaults.schedule_to_start)
-        self.once = bool(node.config.get("once")) or bool(served and served.once)
-        given = {each.name for each in node.inputs}
-        self.implied: tuple[str, ...] = ()
-        """Parameters that no input names: looked up by name (SPEC 2.6)."""
-        if served is not None and node.type != "http":
-            self.implied = tuple(name for name in served.parameters if name not in given)
-
-
 class Attempts:
     def __init__(self, engine: Engine, *, limit: int) -> None:
         self._engine = engine
-        self.dispatch = Dispatch(self._begin, limit=limit)
-        self._routes: dict[Node, Route] = {}
+        self.dispatch = Dispatch(
+            self._begin, engine.clock, engine.timers, limit=limit, options=engine.settings.queues
+        )
+        self._make = Jobs(engine)
         self._known: set[Ticket] = set()
         """Queued, under way, or waiting for their time."""
         self._busy: dict[str, int] = {}
@@ -103,7 +79,7 @@ class Attempts:
         if effect.due is not None and effect.due > self._engine.clock.now():
             self._engine.timers.add(effect.due, self._due, ticket)
         else:
-            self._offer(ticket, run.priority, run.deadline)
+            self._offer(ticket, entry)
 
     def abandon(self, run: Run, effect: f.Abandon) -> None:
         """It still reports; but one that was never begun here has nobody to report it, so that is recorded at once."""
@@ -150,7 +126,7 @@ class Attempts:
             node = entry.flow.locate(key)[2]
         except KeyError:
             return False
-        return node.type == "activity" and self._route(entry.flow, node).once
+        return node.type == "activity" and self._make.route(entry.flow, node).once
 
     def hold(self, ticket: Ticket) -> None:
         """What came of the attempt is on its way to the store: nobody begins it before that is there."""
@@ -169,6 +145,7 @@ class Attempts:
         self._known.clear()
         self._busy.clear()
         self.unserved.clear()
+        self.dispatch.clear()
         for ticket in list(self._jobs):
             self._tell(ticket)
 
@@ -192,18 +169,62 @@ class Attempts:
             self._drop(ticket)
             engine.post(ticket[0], Item(None))
             return
-        run, due = entry.flow.run, _due_of(entry.flow, ticket)
+        due = due_of(entry.flow, ticket)
         if due is not None and due > engine.clock.now():
             engine.timers.add(due, self._due, ticket)
         else:
-            self._offer(ticket, run.priority, run.deadline)
+            self._offer(ticket, entry)
 
-    def _offer(self, ticket: Ticket, priority: int, deadline: float | None) -> None:
+    def _offer(self, ticket: Ticket, entry: Entry) -> None:
         if ticket not in self._known:
             return
-        self.dispatch.offer(ticket, priority, deadline)
-        if len(self.dispatch):
+        dispatch = self.dispatch
+        if not entry.flow.plan.queued and dispatch.at_once(ticket):
+            return
+        self._enqueue(ticket, entry)
+        if ticket in dispatch.waiting:
             self._be_patient(ticket)
+
+    def _enqueue(self, ticket: Ticket, entry: Entry) -> None:
+        """Into its queue. What a compensation calls is another activity: it has no limits but the node's."""
+        flow, run = entry.flow, entry.flow.run
+        queue, priority, key, limit = DEFAULT, run.priority, None, 0
+        if not ticket[3] and flow.plan.queued:
+            try:
+                path, _, node, _ = flow.locate(ticket[1])
+                route = self._make.route(flow, node)
+                queue, limit = route.queue, route.key_limit
+                priority = priority if route.priority is None else route.priority
+                key = self._make.key(flow, path, route)
+            except KeyError:
+                self._drop(ticket)
+                return
+            except Need as need:
+                self._bring(entry, ticket, need.refs)
+                return
+            except EvaluationError as error:
+                self._refuse(
+                    ticket, "expression-failed", f"the key limit of `{ticket[1]}`: {error}"
+                )
+                return
+        self.dispatch.offer(
+            ticket, priority, run.deadline, queue=queue, tenant=self._engine.settings.tenant_of(run),
+            key=key, key_limit=limit,
+        )  # fmt: skip
+
+    def _refuse(self, ticket: Ticket, code: str, message: str) -> None:
+        """The attempt fails without having begun."""
+        self._drop(ticket)
+        command = c.FailTask(
+            at=self._engine.clock.now(), key=ticket[1], attempt=ticket[2], failure=Failure(code=code, message=message),
+            final=code == "expression-failed",
+        )  # fmt: skip
+        self._engine.post(ticket[0], Item(command))
+
+    def _bring(self, entry: Entry, ticket: Ticket, refs: set[int]) -> None:
+        if ticket not in self._bringing:
+            self._bringing.add(ticket)
+            self._engine.errands.run(self._bring_and_offer(entry, ticket, refs))
 
     def _be_patient(self, ticket: Ticket) -> None:
         limit = None if ticket[3] else self._patience(ticket)
@@ -216,7 +237,7 @@ class Attempts:
         if entry is None:
             return None
         try:
-            return self._route(entry.flow, entry.flow.locate(ticket[1])[2]).patience
+            return self._make.route(entry.flow, entry.flow.locate(ticket[1])[2]).patience
         except KeyError:
             return None
 
@@ -224,22 +245,17 @@ class Attempts:
         """The attempt has waited for long enough, and is failed without having begun."""
         if ticket not in self._known or ticket in self._jobs or self._engine.owner is None:
             return
-        what = "a place to run"
+        waits = self.dispatch.why(ticket)
+        what = "a place to run" if waits is None else waits[0]
         for activity, waiting in self.unserved.items():
             if ticket in waiting:
                 waiting.remove(ticket)
                 what = f"a worker that serves `{activity}`"
         entry = self._engine.cache.get(ticket[0])
-        self._drop(ticket)
         if entry is not None and entry.flow.run.paused:
-            return  # the resume wants it again
-        failure = Failure(
-            code="schedule-to-start", message=f"`{ticket[1]}` waited {limit:g} s for {what}"
-        )
-        command = c.FailTask(
-            at=self._engine.clock.now(), key=ticket[1], attempt=ticket[2], failure=failure
-        )
-        self._engine.post(ticket[0], Item(command))
+            self._drop(ticket)  # the resume wants it again
+            return
+        self._refuse(ticket, "schedule-to-start", f"`{ticket[1]}` waited {limit:g} s for {what}")
 
     def _begin(self, ticket: Ticket) -> bool:
         """Begin an attempt, if the state still wants it."""
@@ -254,7 +270,11 @@ class Attempts:
             self._drop(ticket)
             engine.post(ticket[0], Item(None))
             return False
-        job = self._job(entry, ticket)
+        try:
+            job = self._make.job(entry.flow, ticket)
+        except Need as need:
+            self._bring(entry, ticket, need.refs)
+            return False
         if job is None:
             if ticket not in self._bringing:
                 self._drop(ticket)
@@ -284,6 +304,14 @@ class Attempts:
             engine.timers.add(job.started_at + LONG_SECONDS, self._pulse)
         return True
 
+    def _job(self, entry: Entry, ticket: Ticket) -> Job | None:
+        """The attempt as a job; None if it is not wanted any more, or waits for values that are not in memory."""
+        try:
+            return self._make.job(entry.flow, ticket)
+        except Need as need:
+            self._bring(entry, ticket, need.refs)
+            return None
+
     def _next_careful(self) -> None:
         """After losses attempts are begun one at a time, each after its `TaskStarted` is stored."""
         while self._careful_now is None and self._careful and not self._engine.stopping:
@@ -293,7 +321,7 @@ class Attempts:
             if job is None:
                 if ticket not in self._bringing:
                     self._drop(ticket)
-                self.dispatch.done()
+                self.dispatch.done(ticket)
                 continue
             self._careful_now = ticket
             self._engine.errands.run(self._begin_recorded(ticket, job))
@@ -317,84 +345,13 @@ class Attempts:
             return
         entry = engine.cache.get(job.run_id)
         owned = engine.owner is not None and ticket in self._known
-        if not owned or entry is None or not _underway(entry.flow, job):
+        if not owned or entry is None or not underway(entry.flow, job):
             # Not wanted any more, or another wrote, or this process is the owner no longer: whoever loads the run, as
             # its owner, begins it.
             self._free(ticket)
             return
         self._jobs[ticket] = job
         engine.activities.begin(job, self._report)
-
-    def _route(self, flow: Flow, node: Node) -> Route:
-        route = self._routes.get(node)
-        if route is None:
-            activity = "http" if node.type == "http" else str(node.config.get("activity", ""))
-            route = self._routes[node] = Route(
-                flow, node, self._engine.activities.get(activity), activity
-            )
-        return route
-
-    def _job(self, entry: Entry, ticket: Ticket) -> Job | None:
-        """The attempt as a job, or None if the state does not want it any more."""
-        run_id, key, attempt, undo = ticket
-        flow = entry.flow
-        run = flow.run
-        if run.closed:
-            return None
-        if undo:
-            return self._undo_job(run, key, attempt)
-        try:
-            path, scope, node, state = flow.locate(key)
-        except KeyError:
-            return None
-        if (
-            state.attempt != attempt
-            or run.paused
-            or state.status not in (SCHEDULED, RETRYING, RUNNING)
-        ):
-            return None
-        if run.stopping is not None:
-            return None
-        try:
-            arguments, secrets = flow.arguments_of(path, scope, node, state)
-        except Need as need:
-            if ticket not in self._bringing:
-                self._bringing.add(ticket)
-                self._engine.errands.run(self._bring_and_offer(entry, ticket, need.refs))
-            return None
-        route = self._routes.get(node) or self._route(flow, node)
-        if route.implied:
-            self._imply(flow, route.implied, arguments)
-        progress = None if state.progress is None else decode(state.progress)
-        # By position, as names cost as much again: this is made for every attempt.
-        return Job(
-            run_id, run.generation, key, attempt, route.activity, arguments, route.start_to_close, route.heartbeat,
-            progress, secrets, route.once, False, self._engine.clock.now(), state.lost, state.poison, state.started,
-        )  # fmt: skip
-
-    def _undo_job(self, run: Run, key: str, attempt: int) -> Job | None:
-        undoing = run.undoing.get(key)
-        if undoing is None or undoing.attempt != attempt:
-            return None
-        return Job(
-            run_id=run.id, generation=run.generation, key=key, attempt=attempt, activity=undoing.entry.activity,
-            arguments=decode(bytes(undoing.entry.arguments)), undo=True, started_at=self._engine.clock.now(),
-            lost=undoing.lost, poison=undoing.lost,
-        )  # fmt: skip
-
-    def _imply(self, flow: Flow, names: tuple[str, ...], values: dict[str, Any]) -> None:
-        """Parameters that no input names, from run data, the run's input, global data (SPEC 2.6)."""
-        run = flow.run
-        given: Any = flow.input() if run.input is not None else None
-        for name in names:
-            if name in values:
-                continue
-            if name in run.data:
-                values[name] = decode(bytes(run.data[name].value))
-            elif isinstance(given, dict) and name in given:
-                values[name] = cast("dict[str, Any]", given)[name]
-            elif name in self._engine.globals:
-                values[name] = self._engine.globals[name]
 
     async def _bring_and_offer(self, entry: Entry, ticket: Ticket, refs: set[int]) -> None:
         """The ticket is held meanwhile, so that nobody else begins the attempt."""
@@ -409,7 +366,7 @@ class Attempts:
             raise
         finally:
             self._bringing.discard(ticket)
-        self._offer(ticket, entry.flow.run.priority, entry.flow.run.deadline)
+        self._offer(ticket, entry)
 
     # --- ending ----------------------------------------------------------------------------------------------
 
@@ -417,6 +374,8 @@ class Attempts:
         if ticket not in self._known:
             return
         self._known.discard(ticket)
+        if self.dispatch.waiting:
+            self.dispatch.withdraw(ticket)
         run_id = ticket[0]
         left = self._busy[run_id] - 1
         if left:
@@ -435,7 +394,7 @@ class Attempts:
         if self._careful_now == ticket:
             self._careful_now = None
             self._next_careful()
-        self.dispatch.done()
+        self.dispatch.done(ticket)
 
     def _report(self, job: Job, outcome: Outcome) -> None:
         """An attempt has ended; what it gave goes into the run's inbox."""
@@ -512,28 +471,3 @@ class Attempts:
         self._pulsing = bool(fresh)
         if fresh:
             engine.timers.add(begun + LONG_SECONDS, self._pulse)
-
-
-def _due_of(flow: Flow, ticket: Ticket) -> float | None:
-    """When the attempt is to begin, as the state says now."""
-    if ticket[3]:
-        undoing = flow.run.undoing.get(ticket[1])
-        return None if undoing is None or undoing.attempt != ticket[2] else undoing.due
-    try:
-        state = flow.locate(ticket[1])[3]
-    except KeyError:
-        return None
-    return state.due if state.status == RETRYING and state.attempt == ticket[2] else None
-
-
-def _underway(flow: Flow, job: Job) -> bool:
-    """It is recorded that the attempt begins, and nothing has come of it yet."""
-    run = flow.run
-    if job.undo:
-        undoing = run.undoing.get(job.key)
-        return undoing is not None and undoing.attempt == job.attempt
-    try:
-        state = flow.locate(job.key)[3]
-    except KeyError:
-        return False
-    return state.started and state.attempt == job.attempt and run.stopping is None

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from penstock.core.flow import Flow
@@ -25,7 +24,9 @@ from penstock.engine.errands import AGAIN_SECONDS, Errands
 from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Item, Reader
 from penstock.engine.observers import Observers
+from penstock.engine.queueing import Queueing
 from penstock.engine.retention import Retention
+from penstock.engine.settings import Settings
 from penstock.engine.timers import Timers
 from penstock.errors import Busy, Fenced, NotFound, PenstockError, RevisionConflict, StoreError
 from penstock.model import commands as c
@@ -67,32 +68,6 @@ def _reading(read: Reader, flow: Flow) -> Any:
         return Raised(error)
 
 
-class Settings:
-    """Limits of one engine (SPEC 4.10, 16)."""
-
-    __slots__ = ("cache_runs", "drain_seconds", "inbox_max", "retention", "runs_max", "tasks_max")
-
-    def __init__(
-        self,
-        *,
-        max_concurrent_workflows: int = 1_000_000,
-        max_concurrent_tasks_per_node: int = 1000,
-        priority_queue_depth: int = 100_000,
-        cache_runs: int = 10_000,
-        drain_seconds: float = 10.0,
-        retention: float | timedelta | None = None,
-    ) -> None:
-        self.runs_max = max_concurrent_workflows
-        self.tasks_max = max_concurrent_tasks_per_node
-        self.inbox_max = priority_queue_depth
-        self.cache_runs = cache_runs
-        self.drain_seconds = drain_seconds
-        self.retention = (
-            retention.total_seconds() if isinstance(retention, timedelta) else retention
-        )
-        """Closed runs are deleted so many seconds after their end, unless their definition says otherwise; None: never."""
-
-
 class Engine:
     """See the module's docstring. `open()` before use, `close()` after."""
 
@@ -126,6 +101,7 @@ class Engine:
         self.errands = Errands(self)
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
         self.retention = Retention(self)
+        self.queueing = Queueing(self)
         self.cache: dict[str, Entry] = {}
         """Runs in memory, by id."""
         self._mail: dict[str, list[Item]] = {}

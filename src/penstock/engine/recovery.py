@@ -95,6 +95,7 @@ class Ownership:
             points.reach("recovery.claimed")
         engine.own(owner, await engine.store.head())
         self._clean = clean
+        await engine.queueing.load()
         await self._recover(clean=clean)
         return True
 
@@ -173,8 +174,10 @@ class Ownership:
                     engine.owner = await engine.store.renew(engine.owner)
                     engine.newest.clear()  # another process may have registered a newer version
                     await engine.load_globals()
+                    await engine.queueing.load()
                     await self._look_around()
                     engine.retention.tick()
+                    await engine.queueing.write_down()
             except Fenced as error:
                 engine.lost_ownership(error)
             except StoreError as error:

@@ -30,7 +30,8 @@ from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
 from penstock.model.events import Event, RunStarted, SnapshotTaken
 from penstock.model.payload import encode_payload
-from penstock.model.run import COMPLETED, Run
+from penstock.model.queue import QueueView
+from penstock.model.run import COMPLETED
 from penstock.ports.runs import Change, HistoryItem, Moment, Registered, RunView, WhyView
 from penstock.ports.store import Owner, Query, Row
 
@@ -154,8 +155,8 @@ class LocalRuns:
         def ask(flow: Flow) -> list[WhyView]:
             found = [WhyView(r.kind, r.key, r.message, r.due) for r in reasons(flow.run)]
             for view in found:
-                if view.kind == "attempt":
-                    view.message += self._worker_of(flow.run, view.key)
+                if view.kind in ("attempt", "retry", "undo"):
+                    self._place_of(flow, view)
             return found
 
         found = await self.engine.read(id, ask)
@@ -167,11 +168,20 @@ class LocalRuns:
                 )
         return found
 
-    def _worker_of(self, run: Run, key: str) -> str:
-        for activity, tickets in self.engine.attempts.unserved.items():
-            if any(ticket[0] == run.id and ticket[1] == key for ticket in tickets):
-                return f"; it waits for a worker that serves `{activity}`"
-        return ""
+    def _place_of(self, flow: Flow, view: WhyView) -> None:
+        """An attempt that is to begin waits for a place or for a worker: which, and why."""
+        run, key, attempts = flow.run, view.key, self.engine.attempts
+        undo = view.kind == "undo"
+        number = run.undoing[key].attempt if undo else flow.locate(key)[3].attempt
+        ticket = (run.id, key, number, undo)
+        waits = attempts.dispatch.why(ticket)
+        if waits is not None:
+            view.kind, view.due = "quota", waits[1]
+            view.message = f"attempt {number} of `{key}` waits for {waits[0]}"
+            return
+        for activity, tickets in attempts.unserved.items():
+            if ticket in tickets:
+                view.message += f"; it waits for a worker that serves `{activity}`"
 
     async def history(self, id: str) -> list[HistoryItem]:
         row = await self.find(id)
@@ -408,6 +418,15 @@ class LocalRuns:
                 Change(noticed.run_id, noticed.seq, noticed.type, noticed.status, noticed.event)
             ),
         )
+
+    async def queues(self) -> list[QueueView]:
+        return await self.engine.queueing.views()
+
+    async def set_queue(
+        self, name: str, options: Mapping[str, Any], *, by: str | None = None, reason: str = ""
+    ) -> None:
+        _check_texts(name=name, by=by, reason=reason)
+        await self.engine.queueing.change(name, options, by=by, reason=reason)
 
     async def owner(self) -> Owner | None:
         return await self.engine.store.owner()

@@ -118,6 +118,8 @@ class Task(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, 
     resources: dict[str, Any] = {}
     priority: Priority | None = None
     queue: str | None = None
+    limits: dict[str, Any] = {}
+    """`{key, concurrency?, name?}`: at most so many attempts at one time per value of `key`, over all runs (SPEC 4.10)."""
 
 
 class Body(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -159,6 +161,7 @@ class Definition(
     durability: str = "durable"
     priority: Priority = "normal"
     limits: dict[str, Any] = {}
+    """`{runs?, over?: wait | refuse, queue?, key?, concurrency?, name?}` (SPEC 4.10)."""
     retention: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
 

@@ -12,6 +12,7 @@ from penstock.model.definition import Definition
 from penstock.model.events import Event
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
+from penstock.model.queue import QueueView
 from penstock.ports.data import DataLife
 from penstock.ports.store import Owner, Query, Row
 
@@ -172,6 +173,12 @@ class Runs(Protocol):
     ) -> None: ...
 
     def on(self, types: Sequence[str] | None, listener: Callable[[Change], Any]) -> None: ...
+
+    async def queues(self) -> list[QueueView]: ...
+
+    async def set_queue(
+        self, name: str, options: Mapping[str, Any], *, by: str | None, reason: str
+    ) -> None: ...
 
     async def owner(self) -> Owner | None: ...
 

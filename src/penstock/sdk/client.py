@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.errors import Rejected
 from penstock.model.definition import Definition
+from penstock.model.queue import QueueView
 from penstock.ports.runs import Change, HistoryItem, Moment, Registered, Runs, RunView, WhyView
 from penstock.ports.store import Owner, Query, Row
 from penstock.sdk.data import Data
@@ -155,6 +156,17 @@ class Engine:
     def on(self, types: Sequence[str] | str | None, listener: Callable[[Change], Any]) -> None:
         """Call `listener(change)` after an event of these types (None: any) is on disk; it never harms a run."""
         self._runs.on([types] if isinstance(types, str) else types, listener)
+
+    async def queues(self) -> list[QueueView]:
+        """Every queue: its limits, what is under way and what waits; of the process that executes the runs."""
+        return await self._runs.queues()
+
+    async def set_queue(
+        self, name: str, *, by: str | None = None, reason: str = "", **options: Any
+    ) -> None:
+        """Change a queue while it works: `limit`, `rate`, `burst`, `depth`, `reserve`, `reserve_high`,
+        `longest_wait`, `weight`; None puts one back to what holds if nothing is said. Kept in the store."""
+        await self._runs.set_queue(name, options, by=by, reason=reason)
 
     async def owner(self) -> Owner | None:
         """Who executes this database's runs."""

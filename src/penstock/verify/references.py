@@ -79,6 +79,8 @@ def check_definition(reader: Reader) -> None:
     ):
         for name, text in expressions.items():
             reader.expression(text, (field, name), sight)
+    if "key" in definition.limits:
+        reader.expression(definition.limits["key"], ("limits", "key"), sight)
     merging = reader.sight((), frozenset({"current", "value"}))
     for name, datum in definition.data.items():
         reader.schema(datum.schema, ("data", name, "schema"))
@@ -182,6 +184,8 @@ class _Task:
         for field, actions in (("onComplete", task.on_complete), ("onError", task.on_error)):
             self._actions(actions, (*path, field))
         self._reader.schema(task.output_schema, (*path, "outputSchema"))
+        if "key" in task.limits:
+            self._reader.expression(task.limits["key"], (*path, "limits", "key"), self._sight)
         self._config()
         if task.compensate is not None:
             undo = (*path, "compensate")
