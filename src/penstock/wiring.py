@@ -41,11 +41,22 @@ def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]
             path, threaded="thread=1" in options.split("&"), clock=clock
         ), DatagramHints()
     if scheme in ("postgresql", "postgres"):
-        raise Rejected(
-            "store-url", "PostgreSQL comes with the next release", hint="use sqlite:///file.db"
-        )
+        try:
+            from penstock.adapters.postgres.hints import NotifyHints
+            from penstock.adapters.postgres.store import PostgresStore
+        except ModuleNotFoundError as error:
+            if error.name != "asyncpg":
+                raise
+            raise Rejected(
+                "driver-missing",
+                "the driver for PostgreSQL is not installed",
+                hint="pip install 'penstock[postgres]'",
+            ) from error
+        return PostgresStore(url, clock=clock), NotifyHints(url)
     raise Rejected(
-        "store-url", f"`{url}` is no store that we know", hint="write sqlite:///file.db or memory:"
+        "store-url",
+        f"`{url}` is no store that we know",
+        hint="write sqlite:///file.db, postgresql://user:password@host/database or memory:",
     )
 
 

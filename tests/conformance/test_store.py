@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.adapters.memory import MemoryStore
+from penstock.adapters.postgres import PostgresStore
 from penstock.adapters.sqlite import SqliteStore
 from penstock.testing.conformance.store import Factory, StoreLaws
 
@@ -31,3 +32,9 @@ class TestSqliteInAThread(StoreLaws):
     @pytest.fixture
     def factory(self, tmp_path: Path) -> Factory:
         return lambda: SqliteStore(tmp_path / "store.db", threaded=True)
+
+
+class TestPostgres(StoreLaws):
+    @pytest.fixture
+    def factory(self, postgres_url: str) -> Factory:
+        return lambda: PostgresStore(postgres_url)

@@ -9,6 +9,8 @@ _LISTENERS: dict[str, tuple[asyncio.AbstractEventLoop, Callable[[str], None]]] =
 
 
 class MemoryHints:
+    in_append = False
+
     def __init__(self) -> None:
         self._address = f"memory-{id(self)}"
 

@@ -86,3 +86,15 @@ def written(there: Record | None, wanted: Record) -> Record | RevisionConflict:
             wanted.id, expected=wanted.revision, actual=revision, what=wanted.kind
         )
     return msgspec.structs.replace(wanted, revision=revision + 1)
+
+
+def after_prefix(prefix: str) -> str | None:
+    """The smallest text above all that begin so; None if there is none."""
+    while prefix:
+        point = ord(prefix[-1]) + 1
+        if 0xD800 <= point <= 0xDFFF:
+            point = 0xE000  # surrogates are no characters
+        if point <= 0x10FFFF:
+            return prefix[:-1] + chr(point)
+        prefix = prefix[:-1]
+    return None

@@ -278,7 +278,7 @@ class Engine:
             if points.reach is not None:
                 points.reach("append.after")
                 points.each("stored", taken)
-        if results and self.owner is None and self.hints is not None:
+        if results and self.owner is None and self.hints is not None and not self.hints.in_append:
             await self._tell_owner([run_id for run_id, _, _, outcome, _ in taken if outcome.events])
         place = 0
         for run_id, entry, items, outcome, readings in taken:

@@ -7,6 +7,9 @@ from typing import Protocol
 
 
 class Hints(Protocol):
+    in_append: bool
+    """The store tells within each append's own transaction: `tell` is not called."""
+
     def listen(self, heard: Callable[[str], None]) -> str:
         """Call back with the id of each run hinted at; returns the address to be told at."""
         ...

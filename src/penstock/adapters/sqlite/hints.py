@@ -17,6 +17,8 @@ HINT_BYTES_MAX = 4096
 class DatagramHints:
     """Abstract sockets on Linux, so that nothing is left behind by a kill; a file elsewhere."""
 
+    in_append = False
+
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._path: str | None = None

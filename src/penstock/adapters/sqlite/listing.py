@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.adapters.sqlite.rows import RUN, RUNS_PER_SPAN
-from penstock.adapters.store_rules import OPEN, attribute_text
+from penstock.adapters.store_rules import OPEN, after_prefix, attribute_text
 from penstock.ports.store import Query
 
 ROWS_COUNTED_MAX = 1_000
@@ -154,15 +154,3 @@ def _span(db: sqlite3.Connection, query: Query) -> list[Condition]:
         return [Condition("0")]
     bounds = (first * RUNS_PER_SPAN, (last + 1) * RUNS_PER_SPAN)
     return [Condition("r.run >= ? AND r.run < ?", bounds)]
-
-
-def after_prefix(prefix: str) -> str | None:
-    """The smallest text above all that begin so; None if there is none."""
-    while prefix:
-        point = ord(prefix[-1]) + 1
-        if 0xD800 <= point <= 0xDFFF:
-            point = 0xE000  # surrogates are no characters
-        if point <= 0x10FFFF:
-            return prefix[:-1] + chr(point)
-        prefix = prefix[:-1]
-    return None

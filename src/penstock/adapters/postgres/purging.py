@@ -1,0 +1,66 @@
+"""Deleting runs: their rows in one go, their events and blobs a few at a time (SPEC 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.adapters.groups import NONE
+from penstock.adapters.postgres.database import Connection
+from penstock.adapters.postgres.rows import RUNS_PER_SPAN
+from penstock.adapters.store_rules import attributes_of
+from penstock.errors import Fenced
+from penstock.ports.store import Purged, RunKey
+
+# Shared with others who delete, but not with a new owner: its token is not written before we are done.
+TOKEN = "SELECT token FROM owner FOR SHARE"
+DOOMED = (
+    "SELECT run, attributes FROM runs WHERE run = ANY($1::bigint[]) AND closed_as IS NOT NULL"
+    " AND run < (SELECT max(run) FROM runs) FOR UPDATE"
+)
+ATTRIBUTES = (
+    "DELETE FROM attributes a USING unnest($1::text[], $2::text[], $3::bigint[]) d (name, value, run)"
+    " WHERE a.name = d.name AND a.value = d.value AND a.run = d.run"
+)
+EVENTS = (
+    "DELETE FROM events WHERE position IN (SELECT e.position FROM leftovers l CROSS JOIN LATERAL"
+    " (SELECT position FROM events WHERE run = l.run"
+    " AND position < (SELECT max(position) FROM events) ORDER BY seq LIMIT $1) e LIMIT $1)"
+)
+BLOBS = (
+    "DELETE FROM blobs WHERE (run, digest) IN"
+    " (SELECT b.run, b.digest FROM leftovers JOIN blobs b USING (run) LIMIT $1)"
+)
+DONE = (
+    "DELETE FROM leftovers l WHERE NOT EXISTS (SELECT FROM events e WHERE e.run = l.run)"
+    " AND NOT EXISTS (SELECT FROM blobs b WHERE b.run = l.run)"
+)
+SPANS = f"DELETE FROM spans WHERE span < (SELECT min(run) / {RUNS_PER_SPAN} FROM runs)"
+BLOBS_AT_ONCE = 4
+"""Each may have 64 MiB."""
+
+
+async def purge(db: Connection, keys: Sequence[RunKey], *, token: int | None, limit: int) -> Purged:
+    """Inside a transaction."""
+    newest = await db.fetchval(TOKEN) or 0
+    if token is not None and token < newest:
+        raise Fenced(token=token, newest=newest)
+    found = await db.fetch(DOOMED, list(keys)) if keys else []
+    if found:
+        doomed: list[int] = [run for run, _ in found]
+        named = [
+            (name, value, run)
+            for run, text in found
+            if text != NONE
+            for name, value in attributes_of(text).items()
+        ]
+        if named:
+            await db.execute(ATTRIBUTES, *(list(column) for column in zip(*named, strict=True)))
+        await db.execute("INSERT INTO leftovers (run) SELECT unnest($1::bigint[])", doomed)
+        for table in ("snapshots", "runs"):
+            await db.execute(f"DELETE FROM {table} WHERE run = ANY($1::bigint[])", doomed)
+        await db.execute(SPANS)
+    events = int((await db.execute(EVENTS, limit)).rpartition(" ")[2])
+    await db.execute(BLOBS, BLOBS_AT_ONCE)
+    await db.execute(DONE)
+    left = await db.fetchval("SELECT EXISTS (SELECT FROM leftovers)")
+    return Purged(len(found), events, left)
