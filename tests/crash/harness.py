@@ -196,12 +196,7 @@ def tell_random(
             orders = msgspec.structs.replace(
                 plain, last=last, pace=0.02 * kills / runs, seconds=0.003
             )
-            if story.restarts % 3 == 2:
-                # Three kills in a row while the same attempt is under suspicion are poison, and rightly: two, then,
-                # wherever it hurts, and one when nothing is under suspicion.
-                orders.bell, orders.calm = bell.path, True
-                status = nursery.live(orders, kill_after=dice.uniform(0, longest), bell=bell)
-            elif dice.random() < 0.3:
+            if dice.random() < 0.3:
                 status = nursery.live(orders, kill_after=dice.uniform(0.005, 2 * longest))
             else:
                 orders.bell = bell.path

@@ -18,12 +18,9 @@ import penstock
 from crash import workload
 from crash.workload import Wanted, trace
 from penstock.adapters.sqlite import store as sqlite_store
-from penstock.core.decide import LOST_CAREFUL
 from penstock.engine import attempts, points, recovery
 from penstock.engine.engine import Settings
-from penstock.engine.runs import LocalRuns
 from penstock.errors import Rejected, RunFailed
-from penstock.model.run import OPEN_TASK
 from penstock.policy import snapshots
 
 LIFE_SECONDS_MAX = 100
@@ -60,8 +57,6 @@ class Orders(msgspec.Struct):
     """How long attempts may take to end when the engine stops."""
     bell: str = ""
     """A pipe by name, to say that the engine is open."""
-    calm: bool = False
-    """To say instead that no attempt is left under suspicion."""
 
 
 class Points:
@@ -191,11 +186,9 @@ async def live(orders: Orders) -> bool:
     ) as engine:
         for definition in workload.DEFINITIONS:
             await engine.register(definition)
-        if orders.bell and not orders.calm:
+        if orders.bell:
             ring(orders.bell)
         async with asyncio.TaskGroup() as group:
-            if orders.calm:
-                group.create_task(_ring_when_calm(engine, orders.bell))
             work = group.create_task(_drive_all(engine, orders, done))
             halt = group.create_task(watch.stop.wait())
             await asyncio.wait([work, halt], return_when=asyncio.FIRST_COMPLETED)
@@ -205,24 +198,6 @@ async def live(orders: Orders) -> bool:
     if orders.counts:
         watch.keep(orders.counts)
     return finished
-
-
-async def _ring_when_calm(engine: penstock.Engine, bell: str) -> None:
-    """Once every attempt that was lost twice has ended."""
-    want = workload.wanted(0)
-    await engine.start(
-        want.definition, want.input, id=want.id
-    )  # recovery's own commands went before it
-    runs = engine._runs
-    assert isinstance(runs, LocalRuns)
-    while any(  # noqa: ASYNC110 - the engine has no reason to say when that is
-        state.lost >= LOST_CAREFUL and state.status in OPEN_TASK
-        for entry in runs.engine.cache.values()
-        for scope in entry.flow.run.scopes.values()
-        for state in scope.tasks.values()
-    ):
-        await asyncio.sleep(0.002)
-    ring(bell)
 
 
 async def _drive_all(engine: penstock.Engine, orders: Orders, done: set[tuple[str, ...]]) -> None:

@@ -139,6 +139,18 @@ def stuck() -> Case:
 
 
 @golden
+def suspect() -> Case:
+    """An undo that is lost again and again: begun with care, then given up as poison."""
+    run = given("tasks:\n  a: {do: x, compensate: u}\n  b: {do: x, after: a}")
+    run.complete("a")
+    run.fail("b", "boom")
+    for _ in range(5):
+        run.begin("a")
+        run.lose("a")
+    return run
+
+
+@golden
 def loops() -> Case:
     """Natural loops in each other, `loop`, `map` with collect and more, mutex; completed."""
     run = given(

@@ -274,8 +274,10 @@ class Case:
 
     def begin(self, key: str, worker: str = "w") -> list[e.Event]:
         return self.command(
-            c.StartTask(at=self.world.now, key=key, attempt=self.attempt(key), worker=worker)
-        )
+            c.StartTask(
+                at=self.world.now, key=key, attempt=self.attempt(key), worker=worker, undo=key in self.run.undoing,
+            )
+        )  # fmt: skip
 
     def lose(self, key: str, **more: Any) -> list[e.Event]:
         more.setdefault("undo", key in self.run.undoing)

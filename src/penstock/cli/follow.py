@@ -340,6 +340,8 @@ def told(event: e.Event) -> str:
             return "undone"
         case e.UndoRetried():
             return f"undo failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
+        case e.UndoStarted():
+            return f"undo began, with care: attempt {event.attempt}"
         case e.UndoLost():
             return "undo was lost with its process; another begins"
         case e.UndoFailed():

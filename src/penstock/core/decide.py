@@ -26,8 +26,6 @@ from penstock.policy.retry import delay, lasting
 GRACE_SECONDS = 30.0
 """How long activities that were told to stop may take (SPEC 4.4)."""
 POISON_LOSSES = 3
-UNDO_LOSSES_MAX = 5
-"""An undo keeps no `TaskStarted`, so that another's crash may have been the cause: it gets more chances."""
 LOST_CAREFUL = 2
 """From this many losses in a row an attempt is begun only after its `TaskStarted` is stored (SPEC 4.3)."""
 PRIORITIES = {"high": 0, "normal": 1, "low": 2}
@@ -58,6 +56,14 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             return _fail(flow, command)
         case c.LoseTask():
             return _lose(flow, command)
+        case c.StartTask(undo=True):
+            if _undo(flow, command.key, command.attempt).started:
+                return []
+            return [
+                e.UndoStarted(
+                    at=command.at, key=command.key, attempt=command.attempt, worker=command.worker
+                )
+            ]
         case c.StartTask():
             state = _attempt(flow, command.key, command.attempt)[1]
             if state.started:
@@ -302,13 +308,16 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
             return [e.UndoLost(at=command.at, key=key, attempt=attempt, cut=True)]
         if undoing.due is not None and undoing.due > command.at:
             return []
-        if undoing.lost + 1 >= UNDO_LOSSES_MAX:
+        careful = undoing.suspect >= LOST_CAREFUL
+        if careful and not undoing.started:
+            return []  # it had not begun
+        if careful and undoing.poison + 1 >= POISON_LOSSES:
             failure = Failure(
                 code="poison",
-                message=f"the undo of `{key}` was lost {UNDO_LOSSES_MAX} times in a row while it ran",
+                message=f"the undo of `{key}` was lost {POISON_LOSSES} times in a row while it ran",
             )
             return [e.UndoFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
-        return [e.UndoLost(at=command.at, key=key, attempt=attempt)]
+        return [e.UndoLost(at=command.at, key=key, attempt=attempt, counted=careful)]
     node, state = _attempt(flow, key, attempt)
     if state.status == RETRYING and state.due is not None and state.due > command.at:
         return []  # it had not begun

@@ -184,14 +184,19 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
                 event.failure,
                 event.due,
             )
+            undoing.suspect, undoing.poison, undoing.started = 0, 0, False
             flow.effects.append(Execute(event.key, undoing.attempt, event.due, undo=True))
+        case e.UndoStarted():
+            run.undoing[event.key].started = True
         case e.UndoLost():
             undoing = run.undoing[event.key]
-            undoing.attempt, undoing.due = event.attempt + 1, None
+            undoing.attempt, undoing.due, undoing.started = event.attempt + 1, None, False
             if event.cut:
                 undoing.cut += 1
             else:
                 undoing.lost += 1
+                undoing.suspect += 1
+                undoing.poison += event.counted
             flow.effects.append(Execute(event.key, undoing.attempt, undo=True))
         case e.UndoFailed():
             undoing = run.undoing.pop(event.key)

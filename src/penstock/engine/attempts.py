@@ -11,7 +11,7 @@ import logging
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.decide import LOST_CAREFUL
+from penstock.core.decide import LOST_CAREFUL, POISON_LOSSES
 from penstock.core.values import Need
 from penstock.engine import points
 from penstock.engine.dispatch import Dispatch, Ticket
@@ -37,6 +37,9 @@ LONG_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
 """Heartbeats of one attempt are stored at most this often."""
 AGAIN_SECONDS = 0.5
+CALM_SECONDS = 2.0
+"""An attempt whose next loss fails it as `poison` is begun only by a process that has lived for so long without it
+(decision 6)."""
 
 
 class Attempts:
@@ -62,6 +65,7 @@ class Attempts:
         """A heap: those that were less often lost under suspicion first, so that another's crashes hit each in turn."""
         self._careful_count = 0
         self._careful_now: Ticket | None = None
+        self._calm_at = 0.0
         self.unserved: dict[str, list[Ticket]] = {}
         """Those whose activity nobody here serves, by its name: they wait for a worker."""
         engine.activities.on_heartbeat(self._heartbeat)
@@ -315,6 +319,8 @@ class Attempts:
     def _next_careful(self) -> None:
         """After losses attempts are begun one at a time, each after its `TaskStarted` is stored."""
         while self._careful_now is None and self._careful and not self._engine.stopping:
+            if not self._calm(self._careful[0]):
+                return
             ticket = heappop(self._careful)[2]
             entry = self._engine.cache.get(ticket[0])
             job = None if entry is None else self._job(entry, ticket)
@@ -326,19 +332,33 @@ class Attempts:
             self._careful_now = ticket
             self._engine.errands.run(self._begin_recorded(ticket, job))
 
+    def _calm(self, waiting: tuple[int, int, Ticket]) -> bool:
+        """Whether its next loss would say something of this attempt: it has the last chance in a process that has shown
+        that it lives."""
+        if waiting[0] < POISON_LOSSES - 1:
+            return True
+        calm = self._engine.owned_at + CALM_SECONDS
+        if calm <= self._engine.clock.now():
+            return True
+        if self._calm_at != calm:
+            self._calm_at = calm
+            self._engine.timers.add(calm, self._next_careful)
+        return False
+
+    def suspect(self, run_id: str, key: str) -> bool:
+        """An attempt of the task waits because of losses before."""
+        return any(t[0] == run_id and t[1] == key for _, _, t in self._careful)
+
     async def _begin_recorded(self, ticket: Ticket, job: Job) -> None:
         engine = self._engine
-        if not job.undo:
-            try:
-                await engine.command(
-                    job.run_id,
-                    c.StartTask(
-                        at=job.started_at, key=job.key, attempt=job.attempt, worker=engine.node
-                    ),
-                )
-            except PenstockError:
-                self._free(ticket)
-                return
+        begun = c.StartTask(
+            at=job.started_at, key=job.key, attempt=job.attempt, worker=engine.node, undo=job.undo
+        )
+        try:
+            await engine.command(job.run_id, begun)
+        except PenstockError:
+            self._free(ticket)
+            return
         if points.reach is not None:
             points.reach("dispatch.recorded")
         if engine.stopping:

@@ -20,6 +20,7 @@ from penstock.core.turn import Turn, turn
 from penstock.core.values import Need, decode, encode
 from penstock.engine import points
 from penstock.engine.attempts import Attempts
+from penstock.engine.collector import COLLECTOR
 from penstock.engine.errands import AGAIN_SECONDS, Errands
 from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Item, Reader
@@ -90,6 +91,7 @@ class Engine:
         )
         self.settings = settings or Settings()
         self.owner: Owner | None = None
+        self.owned_at = 0.0
         self.broken: BaseException | None = None
         self.timers = Timers(clock)
         self.plans: dict[tuple[str, str], Plan] = {}
@@ -130,6 +132,8 @@ class Engine:
         await self.activities.open()
         await self.load_globals()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="penstock.commits")
+        if self.settings.ease_collector:
+            COLLECTOR.ease()
 
     async def close(self) -> None:
         """Drain: attempts end or are cut, what they gave is committed; then nothing is left behind."""
@@ -149,6 +153,8 @@ class Engine:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
+        if self.settings.ease_collector:
+            COLLECTOR.restore()
         self._abandon(PenstockError("the engine is closed"))
 
     async def _emptied(self) -> None:
@@ -394,7 +400,7 @@ class Engine:
 
     def own(self, owner: Owner, position: int) -> None:
         """This process is the owner from now on; what it remembers may be old."""
-        self.owner, self.position = owner, position
+        self.owner, self.position, self.owned_at = owner, position, self.clock.now()
         self._taken, self._later = set(), set()
         self.open_runs = 0
         self.cache.clear()

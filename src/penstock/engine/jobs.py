@@ -119,7 +119,7 @@ class Jobs:
         return Job(
             run_id=run.id, generation=run.generation, key=key, attempt=attempt, activity=undoing.entry.activity,
             arguments=decode(bytes(undoing.entry.arguments)), undo=True, started_at=self._engine.clock.now(),
-            lost=undoing.lost, poison=undoing.lost,
+            lost=undoing.suspect, poison=undoing.poison, recorded=undoing.started,
         )  # fmt: skip
 
     def _imply(self, flow: Flow, names: tuple[str, ...], values: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ def underway(flow: Flow, job: Job) -> bool:
     run = flow.run
     if job.undo:
         undoing = run.undoing.get(job.key)
-        return undoing is not None and undoing.attempt == job.attempt
+        return undoing is not None and undoing.attempt == job.attempt and undoing.started
     try:
         state = flow.locate(job.key)[3]
     except KeyError:

@@ -182,6 +182,8 @@ class LocalRuns:
         for activity, tickets in attempts.unserved.items():
             if ticket in tickets:
                 view.message += f"; it waits for a worker that serves `{activity}`"
+        if attempts.suspect(run.id, key):
+            view.message += "; lost before, it waits until it can be begun alone and with care"
 
     async def history(self, id: str) -> list[HistoryItem]:
         row = await self.find(id)

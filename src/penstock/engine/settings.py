@@ -24,7 +24,7 @@ class Settings:
     (`created_by`), its `definition`, or what one of its attributes or its metadata says (`attributes.customer`)."""
 
     __slots__ = (
-        "_tenant", "_tenant_part", "cache_runs", "drain_seconds", "inbox_max", "queues", "retention", "runs_max",
+        "_tenant", "_tenant_part", "cache_runs", "drain_seconds", "ease_collector", "inbox_max", "queues", "retention", "runs_max",
         "tasks_max",
     )  # fmt: skip
 
@@ -39,12 +39,15 @@ class Settings:
         queues: Mapping[str, Mapping[str, Any]] | None = None,
         tenant: str = "created_by",
         retention: float | timedelta | None = None,
+        ease_collector: bool = True,
     ) -> None:
         self.runs_max = max_concurrent_workflows
         self.tasks_max = max_concurrent_tasks_per_node
         self.inbox_max = priority_queue_depth
         self.cache_runs = cache_runs
         self.drain_seconds = drain_seconds
+        self.ease_collector = ease_collector
+        """Python's collector looks for cycles less often (decision 7)."""
         self.retention = (
             retention.total_seconds() if isinstance(retention, timedelta) else retention
         )

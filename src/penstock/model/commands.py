@@ -46,6 +46,7 @@ class StartTask(_Command, frozen=True):
     attempt: int
     worker: str = ""
     began: float | None = None
+    undo: bool = False
 
 
 class CompleteTask(_Command, frozen=True):

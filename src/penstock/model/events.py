@@ -250,10 +250,19 @@ class UndoRetried(_Event, frozen=True, tag="undo_retried"):
     logs: tuple[LogLine, ...] = ()
 
 
+class UndoStarted(_Event, frozen=True, tag="undo_started"):
+    """Stored before an undo that was lost again and again is begun once more (SPEC 4.3)."""
+
+    key: str
+    attempt: int
+    worker: str = ""
+
+
 class UndoLost(_Event, frozen=True, tag="undo_lost"):
     key: str
     attempt: int
     cut: bool = False
+    counted: bool = False
 
 
 class UndoFailed(_Event, frozen=True, tag="undo_failed"):
@@ -292,7 +301,7 @@ Event = (
     | ChildStarted | ChildClosed | Published | SignalSent | SignalDelivered | DataConflicted
     | SnapshotTaken
     | RunPaused | RunResumed | CancelRequested | TimeoutReached | GraceEnded
-    | UndoCompleted | UndoRetried | UndoLost | UndoFailed
+    | UndoCompleted | UndoRetried | UndoStarted | UndoLost | UndoFailed
     | RunCompleted | RunFailed | RunCancelled | RunTimedOut | RunTerminated
 )  # fmt: skip
 

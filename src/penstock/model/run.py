@@ -58,6 +58,12 @@ class Undoing(Struct, omit_defaults=True):
     failure: Failure | None = None
     cut: int = 0
     """Attempts that a process which was asked to stop did not wait for: they count neither as tried nor as lost."""
+    suspect: int = 0
+    """Losses in a row; from the second on `UndoStarted` is stored before an attempt is begun."""
+    poison: int = 0
+    """Losses in a row that count."""
+    started: bool = False
+    """`UndoStarted` of this attempt is stored."""
 
 
 class MapState(Struct, omit_defaults=True):

@@ -190,6 +190,39 @@ def test_a_lost_undo_is_tried_again_and_not_charged() -> None:
     assert run.status == "FAILED"
 
 
+def test_an_undo_under_suspicion_counts_only_what_was_begun() -> None:
+    run = given("tasks:\n  a: {do: x, compensate: u}\n  b: {do: x, after: a}")
+    run.complete("a")
+    run.fail("b", "boom")
+    run.lose("a")
+    run.lose("a")
+
+    assert run.lose("a") == []  # nobody says that it had begun
+    for _ in range(2):
+        assert [type(each) for each in run.begin("a")] == [e.UndoStarted]
+        assert [type(each) for each in run.lose("a")] == [e.UndoLost]
+    run.begin("a")
+    (failed,) = run.lose("a")
+
+    assert isinstance(failed, e.UndoFailed)
+    assert failed.failure.code == "poison"
+
+
+def test_an_undo_that_fails_is_not_under_suspicion_any_more() -> None:
+    run = given("tasks:\n  a: {do: x, compensate: u}\n  b: {do: x, after: a}")
+    run.complete("a")
+    run.fail("b", "boom")
+    for _ in range(2):
+        run.lose("a")
+    run.begin("a")
+    run.lose("a")
+    run.begin("a")
+    run.fail("a", "busy")
+    run.skip(60)
+
+    assert run.run.undoing["a"].suspect == run.run.undoing["a"].poison == 0
+
+
 def test_when_attempted_undoes_a_task_that_failed_or_was_cancelled_after_an_attempt() -> None:
     run = given(
         """
