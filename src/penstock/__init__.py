@@ -12,6 +12,8 @@ from penstock.errors import (
     RunFailed,
 )
 from penstock.model.definition import Retry, Timeouts
+from penstock.model.schedule import Calendar
+from penstock.ports.schedules import Debounce, Singleton
 from penstock.sdk.attempt import current
 from penstock.sdk.client import Engine, Run
 from penstock.sdk.workflow import activity
@@ -19,6 +21,8 @@ from penstock.wiring import open
 
 __all__ = [
     "Busy",
+    "Calendar",
+    "Debounce",
     "DefinitionInvalid",
     "Engine",
     "Fail",
@@ -28,6 +32,7 @@ __all__ = [
     "Retry",
     "Run",
     "RunFailed",
+    "Singleton",
     "Timeouts",
     "activity",
     "current",

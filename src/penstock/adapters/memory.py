@@ -54,7 +54,6 @@ class _Kept:
         self.generations: dict[str, dict[int, RunKey]] = {}
         self.open: dict[RunKey, None] = {}
         self.snapshots: dict[RunKey, Snapshot] = {}
-        self.blobs: dict[RunKey, dict[bytes, bytes]] = {}
         self.definitions: dict[str, list[DefinitionRow]] = {}
         self.globals: dict[str, bytes] = {}
         self.records: dict[str, dict[str, Record]] = {}
@@ -147,8 +146,6 @@ class MemoryStore:
             event = Stored(kept.head + 1, key, seq, payload, hash)
             kept.log.append(event)
             history.append(event)
-        if append.blobs:
-            kept.blobs.setdefault(key, {}).update(append.blobs)
         kept.rows[key] = replace(row, key=key, hash=hashes[-1], position=kept.head)
         if row.open:
             kept.open[key] = None
@@ -196,10 +193,6 @@ class MemoryStore:
     async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
         history = self._kept.histories.get(key, [])
         return {seq: history[seq - 1].payload for seq in seqs if 0 < seq <= len(history)}
-
-    async def blobs(self, key: RunKey, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        kept = self._kept.blobs.get(key, {})
-        return {digest: kept[digest] for digest in digests if digest in kept}
 
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
         kept, found = self._kept, list[Stored]()
@@ -253,7 +246,6 @@ class MemoryStore:
                 events += 1
             if not history:
                 del kept.histories[key], kept.leftovers[key]
-                kept.blobs.pop(key, None)
         gone = 0
         while gone < len(kept.log) and kept.log[gone] is None:
             gone += 1
@@ -277,7 +269,10 @@ class MemoryStore:
     def _matching(self, query: Query) -> Iterator[Row]:
         """Newest first."""
         wanted = {name: attribute_text(value) for name, value in query.attributes.items()}
-        for row in reversed(self._kept.rows.values()):
+        kept = self._kept
+        opens = query.status == "PAUSED" or query.status in ("OPEN", *OPEN)
+        keys = reversed(kept.open) if opens else reversed(kept.rows)
+        for row in map(kept.rows.__getitem__, keys):
             newest = max(self._kept.generations[row.id])
             if (
                 _in_status(row, query.status)

@@ -28,6 +28,7 @@ from penstock.engine.observers import Observers
 from penstock.engine.queueing import Queueing
 from penstock.engine.retention import Retention
 from penstock.engine.settings import Settings
+from penstock.engine.tending import Tending
 from penstock.engine.timers import Timers
 from penstock.errors import Busy, Fenced, NotFound, PenstockError, RevisionConflict, StoreError
 from penstock.model import commands as c
@@ -101,6 +102,7 @@ class Engine:
         self.globals: dict[str, Any] = {}
         self.observers = Observers()
         self.errands = Errands(self)
+        self.tending = Tending(self)
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
         self.retention = Retention(self)
         self.queueing = Queueing(self)
@@ -424,10 +426,9 @@ class Engine:
                 row.parent = f"{run.parent}\n{run.parent_key}"
             if run.attributes:
                 row.attributes = encode(run.attributes)
-        blobs: dict[bytes, bytes] = {}
-        payloads = [encode_event(event, blobs) for event in events]
+        payloads = [encode_event(event) for event in events]
         return Append(
-            row=row, expected=expected, payloads=payloads, previous=entry.hash, blobs=blobs,
+            row=row, expected=expected, payloads=payloads, previous=entry.hash,
             token=None if self.owner is None else self.owner.token,
         )  # fmt: skip
 

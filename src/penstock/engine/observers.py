@@ -42,6 +42,7 @@ class Observers:
         self._answers: dict[str, asyncio.Future[bytes]] = {}
         self._watchers: dict[str, list[Queue]] = {}
         self._listeners: list[tuple[frozenset[str] | None, Callable[[Noticed], Any]]] = []
+        self._ends: dict[str, dict[str, Callable[[str], Any]]] = {}
 
     def __bool__(self) -> bool:
         """Somebody wants each event."""
@@ -52,6 +53,10 @@ class Observers:
         future: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
         self._results.setdefault(run_id, []).append(future)
         return future
+
+    def when_closed(self, run_id: str, word: str, told: Callable[[str], Any]) -> None:
+        """Call `told(word)` once when the run is closed, if this process learns of it; the same word only once."""
+        self._ends.setdefault(run_id, {})[word] = told
 
     def answering(self, update_id: str) -> asyncio.Future[bytes]:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -75,7 +80,7 @@ class Observers:
 
     def awaited(self, run_id: str) -> bool:
         """Somebody here waits for what becomes of the run."""
-        return run_id in self._results or run_id in self._watchers
+        return run_id in self._results or run_id in self._watchers or run_id in self._ends
 
     def listen(self, types: frozenset[str] | None, listener: Callable[[Noticed], Any]) -> None:
         self._listeners.append((types, listener))
@@ -128,6 +133,9 @@ class Observers:
                 future.set_result(entry)
         for queue in self._watchers.pop(run_id, ()):
             queue.put_nowait(None)
+        if self._ends:
+            for word, told in self._ends.pop(run_id, {}).items():
+                told(word)
 
     def abandon(self, error: BaseException) -> None:
         """The engine ends: nobody learns anything more here."""

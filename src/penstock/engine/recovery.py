@@ -80,7 +80,7 @@ class Ownership:
             engine.hints.close()
 
     def _heard(self, run_id: str) -> None:
-        if self._engine.owner is not None:
+        if self._engine.owner is not None and not self._engine.tending.heard(run_id):
             self._engine.refresh(run_id)
 
     async def _claim(self) -> bool:
@@ -97,6 +97,7 @@ class Ownership:
         self._clean = clean
         await engine.queueing.load()
         await self._recover(clean=clean)
+        await engine.tending.take()
         return True
 
     async def _recover(self, *, clean: bool) -> None:
@@ -178,6 +179,7 @@ class Ownership:
                     await self._look_around()
                     engine.retention.tick()
                     await engine.queueing.write_down()
+                    await engine.tending.look_around()
             except Fenced as error:
                 engine.lost_ownership(error)
             except StoreError as error:

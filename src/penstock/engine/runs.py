@@ -20,19 +20,23 @@ from penstock.engine.audit import audit
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
 from penstock.engine.history import Entry
+from penstock.engine.keyed import KeyedStarts
 from penstock.engine.observers import Noticed
 from penstock.engine.recovery import Ownership
 from penstock.engine.registration import register
+from penstock.engine.schedule_acts import ScheduleActs
+from penstock.engine.schedules import Schedules
 from penstock.engine.show import shown
 from penstock.errors import Busy, EvaluationError, NotFound, Rejected, RunFailed
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
 from penstock.model.events import Event, RunStarted, SnapshotTaken
-from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
+from penstock.model.payload import encode_payload
 from penstock.model.queue import QueueView
-from penstock.model.run import COMPLETED, REF_SHIFT
+from penstock.model.run import COMPLETED
 from penstock.ports.runs import Change, HistoryItem, Moment, Registered, RunView, WhyView
+from penstock.ports.schedules import Debounce, Singleton
 from penstock.ports.store import Owner, Query, Row
 
 ID_CHARACTERS_MAX = 512
@@ -47,6 +51,9 @@ class LocalRuns:
 
     def __init__(self, engine: Engine, ownership: Ownership) -> None:
         self.engine, self.ownership = engine, ownership
+        keeper = Schedules(engine, self.start)
+        self.schedules = ScheduleActs(engine, keeper, self._plan, _check_texts)
+        self._keyed = KeyedStarts(engine, self.start, self._plan)
         self.data = LocalData(engine)
 
     # --- definitions and starts ------------------------------------------------------------------------------
@@ -99,6 +106,23 @@ class LocalRuns:
             await self._same(run_id, definition, raw)
         return run_id
 
+    async def start_keyed(
+        self,
+        definition: str,
+        input: Any,
+        *,
+        id: str | None,
+        by_key: Singleton | Debounce,
+        options: Mapping[str, Any],
+    ) -> str:
+        """A start that a key holds together with others (SPEC 4.6)."""
+        _check_texts(created_by=options.get("created_by"))
+        _check_times(deadline=options.get("deadline"), delay=options.get("delay"))
+        checked = None if id is None else _checked_id(id)
+        return await self._keyed.start(
+            definition, input, id=checked, by_key=by_key, options=options
+        )
+
     async def _plan(self, definition: str, version: str | None) -> tuple[str, Plan]:
         engine = self.engine
         if version is None:
@@ -120,8 +144,7 @@ class LocalRuns:
         row = await self.find(run_id)
         first = decode_event((await self.engine.store.events(row.key, limit=1))[0].payload)
         assert isinstance(first, RunStarted)
-        input = await self.engine.history.raw(row.key, 1 << REF_SHIFT)
-        if first.definition != definition or _form(input) != _form(raw):
+        if first.definition != definition or _form(first.input) != _form(raw):
             raise Rejected(
                 "id-taken",
                 f"run {run_id} exists already, with another definition or input",
@@ -403,8 +426,7 @@ class LocalRuns:
     async def set_global(self, values: Mapping[str, Any]) -> None:
         """Global data of the namespace; None removes a name. Runs see it from now on, the owner's within seconds."""
         raw = {
-            name: None if value is None else encode_payload(value, limit=INLINE_PAYLOAD_BYTES_MAX)
-            for name, value in values.items()
+            name: None if value is None else encode_payload(value) for name, value in values.items()
         }
         await self.engine.store.set_global(raw)
         await self.engine.load_globals()
@@ -475,7 +497,7 @@ def _checked_id(id: str) -> str:
 
 def _kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Metadata and attributes as they will be read back; PayloadInvalid for what cannot be kept."""
-    return decode(encode_payload(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX)) if values else {}
+    return decode(encode_payload(dict(values))) if values else {}
 
 
 def _form(raw: bytes | Raw) -> Any:

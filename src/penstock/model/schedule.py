@@ -184,8 +184,8 @@ class Debounced(Struct, frozen=True, omit_defaults=True):
     """Windows that have ended; not to be changed any more."""
 
 
-class Singleton(Struct, frozen=True):
-    """The run that may be open for a key."""
+class Held(Struct, frozen=True):
+    """A key, and the one run that may be open for it."""
 
     key: str
     run: str
@@ -194,4 +194,4 @@ class Singleton(Struct, frozen=True):
 ENCODER = msgspec.json.Encoder(order="deterministic")
 SCHEDULE_DECODER = msgspec.json.Decoder(Schedule)
 DEBOUNCE_DECODER = msgspec.json.Decoder(Debounced)
-SINGLETON_DECODER = msgspec.json.Decoder(Singleton)
+SINGLETON_DECODER = msgspec.json.Decoder(Held)

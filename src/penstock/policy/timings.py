@@ -56,7 +56,7 @@ def timing_of(given: Mapping[str, Any], at: float | None = None) -> Timing:
     timing = Timing(
         cron=_crons(given.get("cron", ())), every=every, anchor=_anchor(given, every),
         calendar=_calendars(given.get("calendar", ())), zone=zone, exclude=_exclusions(given.get("exclude", ())),
-        after=_moment(given, "after"), until=_moment(given, "until"), jitter=_seconds(given, "jitter"),
+        after=moment(given, "after"), until=moment(given, "until"), jitter=seconds(given, "jitter"),
     )  # fmt: skip
     if next_moment(timing, _long_ago(timing) if at is None else at) is None:
         raise Misfit(
@@ -125,7 +125,7 @@ def _every(value: Any) -> float:
     return round(seconds, 3)
 
 
-def _seconds(given: Mapping[str, Any], field: str) -> float:
+def seconds(given: Mapping[str, Any], field: str) -> float:
     try:
         seconds = durations.seconds(_plain(given.get(field, 0)))
     except durations.Unreadable as error:
@@ -149,10 +149,10 @@ def _anchor(given: Mapping[str, Any], every: float | None) -> float:
                     (name,), "schedule-invalid", f"`{name}` belongs to `every`", "give `every` too"
                 )
         return 0.0
-    return (_moment(given, "anchor") or 0.0) + _seconds(given, "offset")
+    return (moment(given, "anchor") or 0.0) + seconds(given, "offset")
 
 
-def _moment(given: Mapping[str, Any], field: str) -> float | None:
+def moment(given: Mapping[str, Any], field: str) -> float | None:
     """A time: a datetime with a zone, its text, or seconds since 1970."""
     value = given.get(field)
     if isinstance(value, str):

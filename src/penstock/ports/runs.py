@@ -14,6 +14,7 @@ from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.model.queue import QueueView
 from penstock.ports.data import DataLife
+from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Query, Row
 
 Moment = int | str | datetime
@@ -129,6 +130,14 @@ class Runs(Protocol):
         deadline: float | None, delay: float | None, metadata: Mapping[str, Any], attributes: Mapping[str, Any],
         created_by: str | None,
     ) -> str: ...  # fmt: skip
+
+    async def start_keyed(
+        self, definition: str, input: Any, *, id: str | None, by_key: Singleton | Debounce,
+        options: Mapping[str, Any],
+    ) -> str: ...  # fmt: skip
+
+    @property
+    def schedules(self) -> Schedules: ...
 
     async def definition(self, id: str, version: str | None) -> Definition: ...
 

@@ -13,6 +13,7 @@ from penstock.errors import Rejected
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
 from penstock.ports.runs import Change, HistoryItem, Moment, Registered, Runs, RunView, WhyView
+from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Query, Row
 from penstock.sdk.data import Data
 
@@ -124,14 +125,40 @@ class Engine:
         metadata: Mapping[str, Any] | None = None,
         attributes: Mapping[str, Any] | None = None,
         created_by: str | None = None,
+        singleton: str | Singleton | None = None,
+        debounce: Debounce | None = None,
     ) -> Run:
-        """Start a run; on disk on return. With an id, starting it twice with the same input starts it once."""
+        """Start a run; on disk on return. With an id, starting it twice with the same input starts it once.
+
+        With `singleton` at most one run of that key is open, and a second start attaches to it; with `debounce` the
+        starts of a key within a window become one run with the last input, which exists when the window has ended."""
+        if singleton is not None or debounce is not None:
+            if singleton is not None and debounce is not None:
+                raise Rejected(
+                    "debounce-invalid", "a start is held by one key: singleton or debounce"
+                )
+            by_key = Singleton(singleton) if isinstance(singleton, str) else singleton or debounce
+            assert by_key is not None
+            options = {
+                "version": version, "priority": priority, "deadline": _moment(deadline),
+                "delay": delay.total_seconds() if isinstance(delay, timedelta) else delay, "metadata": metadata or {},
+                "attributes": attributes or {}, "created_by": created_by,
+            }  # fmt: skip
+            keyed = await self._runs.start_keyed(
+                _id_of(definition), input, id=id, by_key=by_key, options=options
+            )
+            return Run(self._runs, keyed)
         run_id = await self._runs.start(
             _id_of(definition), input, id=id, version=version, priority=priority, deadline=_moment(deadline),
             delay=delay.total_seconds() if isinstance(delay, timedelta) else delay, metadata=metadata or {},
             attributes=attributes or {}, created_by=created_by,
         )  # fmt: skip
         return Run(self._runs, run_id)
+
+    @property
+    def schedules(self) -> Schedules:
+        """When runs start by themselves: create, get, list, pause, resume, trigger, backfill, update, delete."""
+        return self._runs.schedules
 
     async def definition(self, id: str, version: str | None = None) -> Definition:
         """A registered definition, expanded; the newest version if none is named."""

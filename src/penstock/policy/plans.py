@@ -1,0 +1,69 @@
+"""What a schedule starts, as people write it: in Python, on the command line, in a definition's `triggers` (SPEC 2.1, 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Raw, json
+
+from penstock.model.payload import encode_payload
+from penstock.model.schedule import BUFFER_MAX, CATCH_UP_SECONDS, OVERLAPS, Plan
+from penstock.policy import timings
+from penstock.policy.cron import Misfit
+
+PLAN_FIELDS = (
+    "definition", "input", "version", "priority", "attributes", "metadata", "overlap", "buffer", "catch_up",
+)  # fmt: skip
+PRIORITIES = ("high", "normal", "low")
+TRIGGER_NAME = "name"
+
+
+def plan_of(words: Mapping[str, Any], now: float | None = None) -> Plan:
+    """A plan in the words of `schedules.create`; Misfit at the word that is wrong."""
+    given = dict(words)
+    rest = {name: given.pop(name) for name in PLAN_FIELDS if name in given}
+    timing = timings.timing_of(given, now)
+    overlap = rest.get("overlap") or "skip"
+    if overlap not in OVERLAPS:
+        raise unknown_overlap(overlap)
+    buffer = rest.get("buffer") or 1
+    if type(buffer) is not int or not 1 <= buffer <= BUFFER_MAX:
+        raise Misfit(
+            ("buffer",), "schedule-invalid", f"`buffer` is {buffer!r:.40}", f"a whole number from 1 to {BUFFER_MAX}"
+        )  # fmt: skip
+    catch_up = rest.get("catch_up")
+    priority = rest.get("priority")
+    if priority is not None and priority not in PRIORITIES:
+        raise Misfit(
+            ("priority",), "priority-unknown", f"`{priority}` is no priority", "take high, normal or low"
+        )  # fmt: skip
+    return Plan(
+        definition=rest["definition"], timing=timing, input=Raw(encode_payload(rest.get("input"))),
+        version=rest.get("version"), priority=priority, attributes=_kept(rest.get("attributes")),
+        metadata=_kept(rest.get("metadata")), overlap=overlap, buffer=buffer,
+        catch_up=CATCH_UP_SECONDS if catch_up is None else timings.seconds({"catch_up": catch_up}, "catch_up"),
+    )  # fmt: skip
+
+
+def words_of(trigger: Mapping[str, Any], definition: str) -> dict[str, Any]:
+    """A definition's trigger in the words of `plan_of`."""
+    words = {name: value for name, value in trigger.items() if name != TRIGGER_NAME}
+    if "catchUp" in words:
+        words["catch_up"] = words.pop("catchUp")
+    return {**words, "definition": definition}
+
+
+def schedule_id(definition: str, place: int, trigger: Mapping[str, Any]) -> str:
+    """Of the schedule that a trigger declares; by its name, or by its place from 1."""
+    return f"{definition}.{trigger.get(TRIGGER_NAME) or place + 1}"
+
+
+def unknown_overlap(overlap: Any) -> Misfit:
+    return Misfit(
+        ("overlap",), "overlap-unknown", f"`{overlap!s:.40}` is no overlap policy", f"take {', '.join(OVERLAPS)}"
+    )  # fmt: skip
+
+
+def _kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    return json.decode(encode_payload(dict(values))) if values else {}
