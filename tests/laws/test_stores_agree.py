@@ -1,4 +1,4 @@
-"""SQLite gives the same histories as memory: the same bytes, whatever is run and whatever fails."""
+"""Every store gives the same histories as memory: the same bytes, whatever is run and whatever fails."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import tempfile
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock import activity
 from penstock.adapters.memory import MemoryStore
+from penstock.adapters.postgres import PostgresStore
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.ports.store import Query, Store
 from penstock.sdk.worker import current
@@ -23,6 +26,7 @@ from penstock.testing.harness import SkipClock, harness
 from penstock.verify.structure import examine_document
 from support.definitions import CHILD, documents
 
+_schemas = count()
 EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "40"))
 
 
@@ -66,34 +70,51 @@ async def histories(
         }
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize="PENSTOCK_EXAMPLES" not in os.environ,
-    database=None,
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.filter_too_much,
-    ],
-)
+def examples(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize="PENSTOCK_EXAMPLES" not in os.environ,
+        database=None,
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.filter_too_much,
+            HealthCheck.function_scoped_fixture,
+        ],
+    )
+
+
+def same_as_memory(
+    make: Callable[[Callable[[], float]], Store], document: dict[str, Any], seed: int
+) -> None:
+    memory_clock, other_clock = SkipClock(), SkipClock()
+    memory = asyncio.run(
+        histories(MemoryStore(clock=memory_clock.now), memory_clock, document, seed)
+    )
+    other = asyncio.run(histories(make(other_clock.now), other_clock, document, seed))
+
+    assert memory.keys() == other.keys()
+    for id, events in memory.items():
+        assert other[id] == events, id
+
+
+@examples(EXAMPLES)
 @given(document=documents(), seed=st.integers(0, 1000))
 def test_sqlite_gives_the_same_histories_as_memory(document: dict[str, Any], seed: int) -> None:
     assume(not examine_document(document).errors)
     with tempfile.TemporaryDirectory() as folder:
-        memory_clock, sqlite_clock = SkipClock(), SkipClock()
-        memory = asyncio.run(
-            histories(MemoryStore(clock=memory_clock.now), memory_clock, document, seed)
-        )
-        sqlite = asyncio.run(
-            histories(
-                SqliteStore(Path(folder) / "a.db", clock=sqlite_clock.now),
-                sqlite_clock,
-                document,
-                seed,
-            )
+        same_as_memory(
+            lambda clock: SqliteStore(Path(folder) / "a.db", clock=clock), document, seed
         )
 
-    assert memory.keys() == sqlite.keys()
-    for id, events in memory.items():
-        assert sqlite[id] == events, id
+
+@examples(max(8, EXAMPLES // 4))
+@given(document=documents(), seed=st.integers(0, 1000))
+def test_postgres_gives_the_same_histories_as_memory(
+    postgres_url: str, document: dict[str, Any], seed: int
+) -> None:
+    """There time passes in the middle of a commit: what else comes in meanwhile changes nothing."""
+    assume(not examine_document(document).errors)
+    place = f"{postgres_url}?schema=s{next(_schemas)}"
+    same_as_memory(lambda clock: PostgresStore(place, clock=clock), document, seed)

@@ -793,7 +793,7 @@ class Engine:
 
     def quiet(self) -> bool:
         """Nothing is to be committed or carried out at this moment; attempts may be under way."""
-        return not self._ready and not self._mail and not self.errands
+        return not self._ready and not self._mail and not self._batch and not self.errands
 
     @property
     def backlog(self) -> int:
