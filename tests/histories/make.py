@@ -25,7 +25,7 @@ from penstock.model.codec import (  # noqa: E402
     encode_run,
 )
 from penstock.model.run import Run  # noqa: E402
-from support.world import Case, given  # noqa: E402
+from support.world import NOON, Case, given  # noqa: E402
 
 MAKERS: dict[str, Callable[[], Case]] = {}
 
@@ -214,6 +214,23 @@ def named() -> Case:
     run = given("tasks:\n  a: {type: signal, name: go}\n", 1)
     run.command(c.NameSnapshot(at=run.world.now, name="before", by="ada"))
     run.signal("go", 2)
+    return run
+
+
+@golden
+def late() -> Case:
+    """A run that waits for its definition's limit, is foreseen to be late, and is."""
+    run = given(
+        "limits: {runs: 1}\ntimeouts: {run: 1h}\ntasks:\n  a: {do: x}\n",
+        None,
+        delay=5.0,
+        deadline=NOON + 100.0,
+    )
+    run.skip(5)
+    run.command(c.AdmitRun(at=run.world.now))
+    run.command(c.ForeseeMiss(at=run.world.now, expected=run.world.now + 200))
+    run.skip(100)
+    run.complete("a", 1)
     return run
 
 

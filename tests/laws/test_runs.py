@@ -88,6 +88,8 @@ def _mark(effect: f.Effect) -> tuple[Any, ...]:
             return ("cancel", effect.key)
         case f.Deliver():
             return ("deliver", effect.id)
+        case f.Admit():
+            return ("admit",)
         case f.Answer():
             return ("answer", effect.id)
 
@@ -99,11 +101,15 @@ def played(
     outcomes: int | None = None,
     **more: Any,
 ) -> World:
+    if luck % 7 == 0:
+        document = {**document, "limits": {"runs": 1}}
     world = World(plan(document), CHILD_PLAN)
     world.checks.append(sound)
     number = luck if outcomes is None else outcomes
     if odds is not CALM and number % 5 == 0:
         more["delay"] = 7.0
+    if odds is not CALM and number % 3 == 0:
+        more["deadline"] = world.now + 3.0
     world.start("flow", {"n": number % 7, "items": list(range(number % 4))}, **more)
     Chance(world, luck, outcomes=outcomes, odds=odds).play()
     return world

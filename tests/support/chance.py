@@ -97,6 +97,8 @@ class Chance:
         for mark, effect in list(case.todo.items()):
             if mark[0] == "child" and case.has(mark[1]) and not case.run.closed:
                 world.start_child(case, mark[1])
+            elif mark[0] == "admit" and not case.run.closed and not case.run.paused:
+                case.command(c.AdmitRun(at=world.now))
             elif mark[0] == "deliver" and not case.run.closed:
                 world.deliver(case, mark[1])
             elif mark[0] == "cancel":

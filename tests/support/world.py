@@ -28,6 +28,8 @@ from penstock.model.codec import decode_event, encode_event, encode_run, value_a
 from penstock.model.failure import Failure
 from penstock.model.run import COMPLETED, OPEN_TASK, REF_SHIFT, RETRYING, Run, TaskState
 
+NOON = 1000.0
+"""Where the clock of a world begins."""
 decode = msgspec.json.decode
 encode = msgspec.json.encode
 
@@ -211,6 +213,8 @@ class Case:
                 self.todo[("cancel", effect.key)] = effect
             case f.Deliver():
                 self.todo[("deliver", effect.id)] = effect
+            case f.Admit():
+                self.todo[("admit",)] = effect
             case f.Answer():
                 self.answers[effect.id] = (
                     ("refused", effect.refused) if effect.refused else decode(effect.output)
@@ -233,6 +237,8 @@ class Case:
                     wanted.add(("cancel", effect.key))
                 case f.Deliver():
                     wanted.add(("deliver", effect.id))
+                case f.Admit():
+                    wanted.add(("admit",))
                 case _:
                     pass
         for mark, effect in list(self.todo.items()):
@@ -326,7 +332,7 @@ class Case:
 class World:
     """Definitions, runs, time."""
 
-    def __init__(self, *definitions: str | Mapping[str, Any] | Plan, at: float = 1000.0) -> None:
+    def __init__(self, *definitions: str | Mapping[str, Any] | Plan, at: float = NOON) -> None:
         self.plans: dict[str, Plan] = {}
         for each in definitions:
             plan = each if isinstance(each, Plan) else plan_of(each)

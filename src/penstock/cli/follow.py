@@ -280,6 +280,12 @@ def told(event: e.Event) -> str:
             return "started" + (f" by {event.created_by}" if event.created_by else "")
         case e.RunBegun():
             return "begun"
+        case e.RunAdmitted():
+            return "admitted"
+        case e.DeadlineForeseen():
+            return "will probably miss its deadline; it goes first from now on"
+        case e.DeadlineMissed():
+            return "missed its deadline"
         case e.TaskStarted():
             return f"attempt {event.attempt} began"
         case e.SnapshotTaken():

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from msgspec import Raw
 
-from penstock.core.flow import BEGIN, GRACE, RUN, Flow
+from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow
 from penstock.core.plan import Node
 from penstock.core.values import decode
 from penstock.errors import Rejected
@@ -119,6 +119,18 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             return [e.SignalDelivered(at=command.at, id=command.id, refused=command.refused)]
         case c.NameSnapshot():
             return [e.SnapshotTaken(at=command.at, name=command.name, by=command.by)]
+        case c.AdmitRun():
+            if not run.held or run.begin is not None or run.paused or run.stopping is not None:
+                return []
+            timeout = _timeout(flow)
+            due = None if timeout is None else command.at + timeout
+            return [e.RunAdmitted(at=command.at, due=due)]
+        case c.ForeseeMiss():
+            if run.deadline is None or run.escalated or run.late:
+                return []
+            return [
+                e.DeadlineForeseen(at=command.at, deadline=run.deadline, expected=command.expected)
+            ]
         case c.PauseRun():
             if run.stopping is not None:
                 raise _stopping(run, "cannot be paused any more")
@@ -171,7 +183,10 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
                 hint="change the input, or the definition's inputSchema",
             )
     definition = plan.definition
-    timeout = None if definition.timeouts is None else definition.timeouts.run
+    # A parent cannot try again later, so that its child waits even where others are refused.
+    refuses = definition.limits.get("over") == "refuse" and command.parent is None
+    held = plan.runs_max is not None and not refuses
+    timeout = None if held else _timeout(flow)
     begin = None if not command.delay else command.at + command.delay
     return [
         e.RunStarted(
@@ -181,9 +196,15 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
             deadline=command.deadline, due=None if timeout is None else (begin or command.at) + timeout, begin=begin,
             created_by=command.created_by, parent=command.parent, parent_key=command.parent_key,
             parent_generation=command.parent_generation, depth=command.depth, metadata=command.metadata,
-            attributes=command.attributes,
+            attributes=command.attributes, held=held,
         )
     ]  # fmt: skip
+
+
+def _timeout(flow: Flow) -> float | None:
+    """How long the whole run may take."""
+    timeouts = flow.plan.definition.timeouts
+    return None if timeouts is None else timeouts.run
 
 
 # --- attempts (SPEC 4.3) -------------------------------------------------------------------------------------
@@ -399,6 +420,8 @@ def _wake(flow: Flow, at: float) -> list[e.Event]:
         return [e.GraceEnded(at=at)]
     if key == BEGIN:
         return [e.RunBegun(at=at)]
+    if key == DEADLINE:
+        return [e.DeadlineMissed(at=at, deadline=when)]
     _, _, node, state = flow.locate(key)
     if state.deadline == when and (
         state.due != when or node.type not in ("timer", "signal", "form")

@@ -11,13 +11,13 @@ from typing import assert_never
 from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.core.flow import BEGIN, GRACE, RUN, Flow, static
+from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow, static
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
 from penstock.core.owed import owed
 from penstock.core.values import encode
 from penstock.model import events as e
-from penstock.model.effects import Answer, Execute
+from penstock.model.effects import Admit, Answer, Execute
 from penstock.model.failure import Failure
 from penstock.model.run import (
     CANCELLED,
@@ -156,9 +156,17 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             run.outgoing.pop(event.id, None)
             flow.go_on()
         case e.RunBegun():
-            run.begin, run.started_at = None, event.at
-            run.status = RUNNING
-            flow.open_scope("", "", None, "", 0)
+            run.begin = None
+            _open(flow, run, event.at)
+        case e.RunAdmitted():
+            run.held, run.due = False, event.due
+            if run.due is not None:
+                flow.due(run.due, RUN)
+            _open(flow, run, event.at)
+        case e.DeadlineForeseen():
+            run.escalated = True
+        case e.DeadlineMissed():
+            run.late = True
         case e.RunPaused():
             run.paused, run.paused_at = True, event.at
         case e.RunResumed():
@@ -243,12 +251,23 @@ def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
         flow.hold_live(flow.seq << REF_SHIFT, raw)
     for name, datum in flow.plan.definition.data.items():
         run.data[name] = Write(Raw(encode(datum.value)))
+    run.held = event.held
     if run.due is not None:
         flow.due(run.due, RUN)
+    if run.deadline is not None:
+        flow.due(run.deadline, DEADLINE)
     if run.begin is not None:
         flow.due(run.begin, BEGIN)
         return
-    run.status, run.started_at = RUNNING, event.at
+    _open(flow, run, event.at)
+
+
+def _open(flow: Flow, run: Run, at: float) -> None:
+    """The run begins, if nothing holds it."""
+    if run.held:
+        flow.effects.append(Admit())
+        return
+    run.status, run.started_at = RUNNING, at
     flow.open_scope("", "", None, "", 0)
 
 
@@ -265,7 +284,7 @@ def _close(run: Run, status: str, at: float) -> None:
     run.undoing.clear()
     run.outgoing.clear()
     run.leaving.clear()
-    run.active, run.grace, run.due, run.begin = 0, None, None, None
+    run.active, run.grace, run.due, run.begin, run.held = 0, None, None, None, False
     run.finished = True
 
 
@@ -359,6 +378,8 @@ def _resume(flow: Flow, run: Run, at: float) -> None:
     if run.begin is not None:
         run.begin += shift
         flow.due(run.begin, BEGIN)
+    if run.deadline is not None and not run.late:
+        flow.due(run.deadline, DEADLINE)
     if run.grace is not None:
         flow.due(run.grace, GRACE)
     for path, scope in run.scopes.items():

@@ -1142,6 +1142,8 @@ class Flow:
             return run.grace == when
         if key == BEGIN:
             return run.begin == when
+        if key == DEADLINE:
+            return run.deadline == when and not run.late
         try:
             state = self.locate(key)[3]
         except KeyError:
@@ -1176,7 +1178,7 @@ class Flow:
         self.effects.append(Deliver(id))
 
 
-RUN, GRACE, BEGIN = "#run", "#grace", "#begin"
+RUN, GRACE, BEGIN, DEADLINE = "#run", "#grace", "#begin", "#deadline"
 """Entries of the heap of due times that are the run's own, not a task's."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from penstock.core.flow import BEGIN, GRACE, RUN, Flow
+from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow
 from penstock.core.owed import owed, reasons
 from penstock.core.plan import Node
 from penstock.model.run import (
@@ -159,7 +159,10 @@ def _dues(flow: Flow) -> Iterator[str]:
         return
     entries = set(heap)
     wanted: list[tuple[float, str]] = []
-    for when, name in ((run.due, RUN), (run.grace, GRACE), (run.begin, BEGIN)):
+    deadline = None if run.late else run.deadline
+    for when, name in (
+        (run.due, RUN), (run.grace, GRACE), (run.begin, BEGIN), (deadline, DEADLINE),
+    ):  # fmt: skip
         if when is not None:
             wanted.append((when, name))
     for key, _, _, state in _tasks(flow):
@@ -217,7 +220,7 @@ def _going_on(flow: Flow) -> Iterator[str]:
         yield "the run waits for nothing"
     if run.paused != (run.paused_at is not None) or (run.paused and run.stopping is not None):
         yield "the pause is not sound"
-    if run.begin is None and run.stopping is None and "" not in run.scopes:
+    if run.begin is None and not run.held and run.stopping is None and "" not in run.scopes:
         yield "a run that has begun has no scope"
     if run.status == COMPENSATING and not run.compensating:
         yield "the run says COMPENSATING and does not"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from penstock.model.effects import Abandon, CancelChild, Deliver, Effect, Execute, StartChild
+from penstock.model.effects import Abandon, Admit, CancelChild, Deliver, Effect, Execute, StartChild
 from penstock.model.run import REF_SHIFT, RETRYING, RUNNING, SCHEDULED, WAITING, Ref, Run
 
 
@@ -20,6 +20,8 @@ def owed(run: Run) -> list[Effect]:
         # A terminated run does not wait for its children, and hears of them no more: telling one twice does no harm.
         found.extend(CancelChild(key, child) for key, child in run.leaving.items())
         return found
+    if run.held and run.begin is None and run.stopping is None:
+        found.append(Admit())
     for path, scope in run.scopes.items():
         for id, state in scope.tasks.items():
             key = f"{path}/{id}" if path else id
@@ -85,7 +87,7 @@ class Reason:
     """One thing that an open run waits for."""
 
     kind: str
-    """`attempt`, `retry`, `timer`, `signal`, `form`, `child`, `undo`, `undo-failed`, `mutex`, `start`, `pause`, `delivery`."""
+    """`attempt`, `retry`, `timer`, `signal`, `form`, `child`, `undo`, `undo-failed`, `mutex`, `start`, `quota`, `pause`, `delivery`."""
     key: str
     message: str
     due: float | None = None
@@ -100,6 +102,10 @@ def reasons(run: Run) -> list[Reason]:
         found.append(Reason("pause", "", "the run is paused; resume it to go on"))
     if run.begin is not None:
         found.append(Reason("start", "", "the start is delayed", run.begin))
+    elif run.held:
+        found.append(
+            Reason("quota", "", f"as many runs of `{run.definition}` are open as its limit says")
+        )
     names = {key: name for name, keys in run.waiters.items() for key in keys}
     for path, scope in run.scopes.items():
         for id, state in scope.tasks.items():

@@ -12,12 +12,14 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.decide import LOST_CAREFUL, POISON_LOSSES
+from penstock.core.owed import owed
 from penstock.core.values import Need
 from penstock.engine import points
 from penstock.engine.dispatch import Dispatch, Ticket
 from penstock.engine.history import Entry
 from penstock.engine.inbox import Item
 from penstock.engine.jobs import Jobs, due_of, underway
+from penstock.engine.queues import HIGH
 from penstock.errors import EvaluationError, PenstockError
 from penstock.model import commands as c
 from penstock.model import effects as f
@@ -96,6 +98,13 @@ class Attempts:
                 at=self._engine.clock.now(), key=effect.key, attempt=effect.attempt, failure=failure
             )
             self._engine.post(run.id, Item(command))
+
+    def promote(self, entry: Entry) -> None:
+        """What the run has waiting goes first from now on."""
+        run = entry.flow.run
+        for effect in owed(run) if self.dispatch.waiting else ():
+            if isinstance(effect, f.Execute):
+                self.dispatch.promote((run.id, effect.key, effect.attempt, effect.undo))
 
     def keep(self, run_id: str, wanted: list[f.Effect]) -> None:
         """Another has written: attempts of the run that are not wanted any more are told."""
@@ -211,6 +220,8 @@ class Attempts:
                     ticket, "expression-failed", f"the key limit of `{ticket[1]}`: {error}"
                 )
                 return
+        if run.escalated:
+            priority = HIGH
         self.dispatch.offer(
             ticket, priority, run.deadline, queue=queue, tenant=self._engine.settings.tenant_of(run),
             key=key, key_limit=limit,

@@ -135,6 +135,21 @@ class Dispatch:
             self._ring.join(queue.name)
         self._pump(queue)
 
+    def promote(self, ticket: Ticket) -> None:
+        """It goes with those of high priority from now on."""
+        waiting = self.waiting.get(ticket)
+        if waiting is None or waiting.parked or waiting.priority == HIGH:
+            if waiting is not None:
+                waiting.priority = HIGH  # once its key is free
+            return
+        waiting.queue.withdraw(waiting)
+        fresh = _again(waiting)
+        fresh.priority = HIGH
+        self.waiting[ticket] = fresh
+        fresh.queue.put(fresh, again=True)
+        self._ring.join(fresh.queue.name)
+        self._pump(fresh.queue)
+
     def clear(self) -> None:
         """Nothing that waits here counts any more."""
         for ticket in list(self.waiting):

@@ -19,9 +19,11 @@ from penstock.core.plan import Plan
 from penstock.core.turn import Turn, turn
 from penstock.core.values import Need, decode, encode
 from penstock.engine import points
+from penstock.engine.admission import Admission
 from penstock.engine.attempts import Attempts
 from penstock.engine.collector import COLLECTOR
 from penstock.engine.errands import AGAIN_SECONDS, Errands
+from penstock.engine.forecast import Forecast
 from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Item, Reader
 from penstock.engine.observers import Observers
@@ -106,6 +108,8 @@ class Engine:
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
         self.retention = Retention(self)
         self.queueing = Queueing(self)
+        self.admission = Admission(self)
+        self.forecast = Forecast(self)
         self.cache: dict[str, Entry] = {}
         """Runs in memory, by id."""
         self._mail: dict[str, list[Item]] = {}
@@ -405,6 +409,7 @@ class Engine:
         self.owner, self.position, self.owned_at = owner, position, self.clock.now()
         self._taken, self._later = set(), set()
         self.open_runs = 0
+        self.admission.clear()
         self.cache.clear()
         self.newest.clear()
 
@@ -435,6 +440,8 @@ class Engine:
     def _stored(self, entry: Entry, append: Append, result: Appended) -> None:
         if append.expected == 0:
             self.open_runs += 1
+            if entry.flow.plan.runs_max is not None:
+                self.admission.joined(entry.flow.run)
             if self._taken is not None:
                 self._taken.add(
                     entry.row.id
@@ -607,6 +614,8 @@ class Engine:
         if here is None or here.row.revision < entry.row.revision:
             self.cache[entry.row.id] = entry
         self.open_runs += 1
+        if entry.flow.plan.runs_max is not None:
+            self.admission.joined(entry.flow.run)
 
     @property
     def recovering(self) -> bool:
@@ -618,6 +627,7 @@ class Engine:
         later, self._taken, self._later = self._later, None, set()
         for run_id in later:
             self.post(run_id, Item(None))
+        self.admission.recovered()
 
     def _evict(self) -> None:
         """Runs that only wait leave the memory, the oldest first."""
@@ -712,6 +722,7 @@ class Engine:
             or row.parent is not None
             or row.status == "TERMINATED"  # its children may not know
             or self.observers.awaited(row.id)
+            or self.admission.holds(row)
         ):
             self.refresh(row.id)
 
@@ -739,12 +750,17 @@ class Engine:
                             run_id, effect.id, out.run, out.name, bytes(out.payload)
                         )
                         self.errands.run(work, run_id)
+                case f.Admit():
+                    self.admission.want(run, entry.flow.plan)
                 case f.Answer():
                     self.observers.answer(effect)
 
     def _arm(self, run_id: str, entry: Entry) -> None:
-        dues = entry.flow.run.dues
-        due = dues[0][0] if dues and not entry.flow.run.paused else None
+        run = entry.flow.run
+        if run.deadline is not None:
+            self.forecast.watch(run)
+        dues = run.dues
+        due = dues[0][0] if dues and not run.paused else None
         if due is not None and due != entry.armed:
             self.timers.add(due, self._wake, run_id)
         entry.armed = due
@@ -761,6 +777,9 @@ class Engine:
     def _closed(self, run_id: str, entry: Entry) -> None:
         self.observers.closed(run_id, entry)
         run = entry.flow.run
+        self.forecast.ended(run)
+        if entry.flow.plan.runs_max is not None:
+            self.admission.left(run)
         if run.parent is not None and self.owner is not None:
             self.errands.run(self.errands.tell_parent(entry), run.parent)
         self.forget(run_id)

@@ -27,7 +27,7 @@ from penstock.engine.registration import register
 from penstock.engine.schedule_acts import ScheduleActs
 from penstock.engine.schedules import Schedules
 from penstock.engine.show import shown
-from penstock.errors import Busy, EvaluationError, NotFound, Rejected, RunFailed
+from penstock.errors import EvaluationError, NotFound, Rejected, RunFailed
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
@@ -88,22 +88,32 @@ class LocalRuns:
         _check_texts(created_by=created_by)
         _check_times(deadline=deadline, delay=delay)
         number, plan = await self._plan(definition, version)
-        if engine.owner is not None and engine.open_runs >= engine.settings.runs_max:
-            raise Busy(
-                f"{engine.settings.runs_max} runs are open, which is the limit",
-                hint="try again later",
-            )
+        admission = engine.admission
+        if (
+            engine.open_runs + admission.starting >= engine.settings.runs_max
+            or plan.runs_max is not None
+            or engine.attempts.dispatch.waiting
+            or engine.owner is None
+        ):
+            await admission.check(plan, id)
         command = c.StartRun(
             at=engine.clock.now(), id=run_id, definition=definition, version=number, input=raw,
             priority=None if priority is None else PRIORITIES[priority], deadline=deadline, delay=delay,
             metadata=_kept(metadata), attributes=_kept(attributes), created_by=created_by,
         )  # fmt: skip
         try:
-            await engine.command(run_id, command, plan)
+            admission.starting += 1
+            if plan.runs_max is None:
+                await engine.command(run_id, command, plan)
+            else:
+                with admission.start(definition):
+                    await engine.command(run_id, command, plan)
         except Rejected as error:
             if error.code != "id-taken":
                 raise
             await self._same(run_id, definition, raw)
+        finally:
+            admission.starting -= 1
         return run_id
 
     async def start_keyed(
@@ -181,6 +191,13 @@ class LocalRuns:
             for view in found:
                 if view.kind in ("attempt", "retry", "undo"):
                     self._place_of(flow, view)
+                elif view.kind == "quota":
+                    view.message = (
+                        f"the start waits for {self.engine.admission.why(flow.run, flow.plan)}"
+                    )
+            if found and (flow.run.late or flow.run.escalated):
+                word = "was missed" if flow.run.late else "will probably be missed; it goes first"
+                found.append(WhyView("deadline", "", f"its deadline {word}", flow.run.deadline))
             return found
 
         found = await self.engine.read(id, ask)

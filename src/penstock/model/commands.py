@@ -96,6 +96,16 @@ class Wake(_Command, frozen=True):
     """Do what is due by now: timers, expiries, the run's own timeout."""
 
 
+class AdmitRun(_Command, frozen=True):
+    """There is a place for a run that waited for one."""
+
+
+class ForeseeMiss(_Command, frozen=True):
+    """The run is expected to end only then, after its deadline."""
+
+    expected: float
+
+
 class SendSignal(_Command, frozen=True):
     name: str
     payload: bytes = b"null"
@@ -177,6 +187,6 @@ class TerminateRun(_Command, frozen=True):
 Command = (
     StartRun | StartTask | CompleteTask | FailTask | LoseTask | RecordProgress | Wake | SendSignal
     | ClaimForm | ReleaseForm | DelegateForm | SubmitForm | RecordChild | CloseChild | RecordDelivery
-    | NameSnapshot
+    | NameSnapshot | AdmitRun | ForeseeMiss
     | PauseRun | ResumeRun | CancelRun | TerminateRun
 )  # fmt: skip

@@ -36,6 +36,10 @@ class Deliver(Struct, frozen=True):
     id: str
 
 
+class Admit(Struct, frozen=True):
+    """Let the run begin once its definition has a place for it."""
+
+
 class Answer(Struct, frozen=True):
     """An update has been taken: its answer, as JSON, or the reason why there is none."""
 
@@ -44,4 +48,4 @@ class Answer(Struct, frozen=True):
     refused: str = ""
 
 
-Effect = Execute | Abandon | StartChild | CancelChild | Deliver | Answer
+Effect = Execute | Abandon | StartChild | CancelChild | Deliver | Admit | Answer

@@ -56,10 +56,33 @@ class RunStarted(_Event, frozen=True, tag="run_started"):
     depth: int = 0
     metadata: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
+    held: bool = False
+    """Nothing runs before it is admitted: its definition limits how many are open (SPEC 4.10)."""
 
 
 class RunBegun(_Event, frozen=True, tag="run_begun"):
     """The delay of a delayed start is over."""
+
+
+class RunAdmitted(_Event, frozen=True, tag="run_admitted"):
+    """Fewer runs of the definition are open than its limit says: this one may begin."""
+
+    due: float | None = None
+    """The run's own timeout ends it then."""
+
+
+class DeadlineForeseen(_Event, frozen=True, tag="deadline_foreseen"):
+    """By what runs of the definition took so far, this one will miss its deadline: it goes first from now on."""
+
+    deadline: float
+    expected: float
+    """When it would end."""
+
+
+class DeadlineMissed(_Event, frozen=True, tag="deadline_missed"):
+    """The run is open at its deadline, which is soft: it goes on (SPEC 5.1)."""
+
+    deadline: float
 
 
 class TaskStarted(_Event, frozen=True, tag="task_started"):
@@ -300,6 +323,7 @@ Event = (
     | TimerFired | SignalReceived | FormClaimed | FormReleased | FormDelegated | FormSubmitted | FormEscalated
     | ChildStarted | ChildClosed | Published | SignalSent | SignalDelivered | DataConflicted
     | SnapshotTaken
+    | RunAdmitted | DeadlineForeseen | DeadlineMissed
     | RunPaused | RunResumed | CancelRequested | TimeoutReached | GraceEnded
     | UndoCompleted | UndoRetried | UndoStarted | UndoLost | UndoFailed
     | RunCompleted | RunFailed | RunCancelled | RunTimedOut | RunTerminated

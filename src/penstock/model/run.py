@@ -215,6 +215,12 @@ class Run(Struct, omit_defaults=True):
     deadline: float | None = None
     due: float | None = None
     begin: float | None = None
+    held: bool = False
+    """It waits to be admitted."""
+    escalated: bool = False
+    """It will probably miss its deadline, and goes first."""
+    late: bool = False
+    """It has missed its deadline."""
     created_at: float = 0.0
     created_by: str | None = None
     started_at: float | None = None
