@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Run": {"run": "run", "start": "runs", "serve": "serve"},
-    "Look": {"list": "reading", "show": "reading", "why": "reading", "history": "reading", "graph": "definitions"},
+    "Look": {"list": "reading", "show": "reading", "why": "reading", "history": "reading", "queues": "queues", "graph": "definitions"},
     "Act": {
         "signal": "runs", "submit": "runs", "pause": "runs", "resume": "runs", "cancel": "runs", "terminate": "runs",
     },

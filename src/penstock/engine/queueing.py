@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from penstock.engine.queues import Queue
 from penstock.engine.settings import check_reserves, queue_options
 from penstock.errors import Rejected, RevisionConflict
 from penstock.model.queue import DECODER, ENCODER, QueueOptions, QueueRecord, QueueView
@@ -101,7 +102,19 @@ class Queueing:
         if engine.owner is not None:
             return engine.attempts.dispatch.views()
         record = await engine.store.record(STATE, ALL)
-        return [] if record is None else _WRITTEN.decode(record.value).queues
+        found = [] if record is None else _WRITTEN.decode(record.value).queues
+        known = {view.name: view for view in found}
+        for each in await self._records():
+            kept = DECODER.decode(each.value)
+            view = known.get(each.id)
+            if view is None:
+                view = Queue(each.id, kept.options).view(engine.clock.now())
+                found.append(view)
+            for field, value in msgspec.structs.asdict(kept.options).items():
+                if field != "reserve" or value is not None:
+                    setattr(view, field, value)
+            view.by, view.reason = kept.by, kept.reason
+        return found
 
     async def write_down(self) -> None:
         """How the queues stand, for other processes; at most once per renewal, and only what has changed."""
