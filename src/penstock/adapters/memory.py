@@ -54,6 +54,7 @@ class _Kept:
         self.generations: dict[str, dict[int, RunKey]] = {}
         self.open: dict[RunKey, None] = {}
         self.snapshots: dict[RunKey, Snapshot] = {}
+        self.blobs: dict[RunKey, dict[bytes, bytes]] = {}
         self.definitions: dict[str, list[DefinitionRow]] = {}
         self.globals: dict[str, bytes] = {}
         self.records: dict[str, dict[str, Record]] = {}
@@ -146,6 +147,8 @@ class MemoryStore:
             event = Stored(kept.head + 1, key, seq, payload, hash)
             kept.log.append(event)
             history.append(event)
+        if append.blobs:
+            kept.blobs.setdefault(key, {}).update(append.blobs)
         kept.rows[key] = replace(row, key=key, hash=hashes[-1], position=kept.head)
         if row.open:
             kept.open[key] = None
@@ -193,6 +196,10 @@ class MemoryStore:
     async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
         history = self._kept.histories.get(key, [])
         return {seq: history[seq - 1].payload for seq in seqs if 0 < seq <= len(history)}
+
+    async def blobs(self, key: RunKey, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        kept = self._kept.blobs.get(key, {})
+        return {digest: kept[digest] for digest in digests if digest in kept}
 
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
         kept, found = self._kept, list[Stored]()
@@ -246,6 +253,7 @@ class MemoryStore:
                 events += 1
             if not history:
                 del kept.histories[key], kept.leftovers[key]
+                kept.blobs.pop(key, None)
         gone = 0
         while gone < len(kept.log) and kept.log[gone] is None:
             gone += 1

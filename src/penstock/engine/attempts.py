@@ -25,7 +25,7 @@ from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.model.failure import Failure
 from penstock.model.job import Broken, Cut, Done, Job, Outcome
-from penstock.model.payload import encode_payload
+from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.model.queue import DEFAULT
 from penstock.model.run import Run
 
@@ -470,7 +470,7 @@ class Attempts:
     def _heartbeat(self, job: Job, progress: Any) -> None:
         if self._engine.owner is None:
             return
-        raw = encode_payload(progress)
+        raw = encode_payload(progress, limit=INLINE_PAYLOAD_BYTES_MAX)
         now = self._engine.clock.now()
         last = self._progress.get((job.run_id, job.key))
         if last is not None and now - last[0] < PROGRESS_SECONDS:

@@ -6,9 +6,12 @@ from typing import Any
 
 from penstock.errors import NotFound
 from penstock.model.chain import link, prefix
-from penstock.ports.store import Query, Row, Store
+from penstock.model.codec import decode_event
+from penstock.model.packing import digest_of
+from penstock.ports.store import Query, Row, Store, Stored
 
 PAGE = 200
+_BESIDE = b'"beside"'
 
 
 async def audit(store: Store, id: str | None = None) -> list[str]:
@@ -39,8 +42,25 @@ async def _run(store: Store, row: Row) -> list[str]:
         previous = link(previous, head, seq, stored.payload) if whole else b""
         if not whole or previous != stored.hash:
             return [f"run {row.id}: event {seq} is not what was written"]
+        if problem := await _beside(store, row, stored):
+            return [problem]
     if seq != row.revision:
         return [f"run {row.id}: its row says {row.revision} events, its history has {seq}"]
     if previous != row.hash:
         return [f"run {row.id}: the head of its chain is not what its row says"]
     return []
+
+
+async def _beside(store: Store, row: Row, stored: Stored) -> str | None:
+    """Is what the event names beside it still there, byte for byte?"""
+    if len(stored.payload) < len(_BESIDE) or (
+        _BESIDE not in stored.payload and stored.payload.startswith(b"{")
+    ):
+        return None
+    for digest, _ in decode_event(stored.payload).beside.values():
+        found = await store.blobs(row.key, [bytes.fromhex(digest)])
+        if not found:
+            return f"run {row.id}: a payload of event {stored.seq} is missing"
+        if any(digest_of(each) != wanted for wanted, each in found.items()):
+            return f"run {row.id}: a payload of event {stored.seq} is not what was written"
+    return None

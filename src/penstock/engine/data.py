@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotOwner
+from penstock.core.values import decode
+from penstock.errors import NotFound, NotOwner
+from penstock.model.codec import LARGE_FIELDS, decode_event
+from penstock.model.run import REF_SHIFT
+from penstock.ports.store import Row
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -29,3 +33,19 @@ class LocalData:
                 f"only who owns the database deletes; {who} does", hint="it does so by itself"
             )
         await engine.retention.sweep()
+
+    async def payload(self, id: str, seq: int) -> Any:
+        row = await self._find(id)
+        if not 1 <= seq <= row.revision:
+            raise NotFound(f"run {id} has events 1 to {row.revision}, not {seq}")
+        (stored,) = await self._engine.store.events(row.key, after=seq - 1, limit=1)
+        event = decode_event(stored.payload)
+        if not any(hasattr(event, name) for name in LARGE_FIELDS):
+            raise NotFound(f"event {seq} of run {id}, `{event.type}`, has no payload")
+        return decode(await self._engine.history.raw(row.key, seq << REF_SHIFT))
+
+    async def _find(self, id: str) -> Row:
+        row = await self._engine.store.find(id)
+        if row is None:
+            raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
+        return row

@@ -431,9 +431,10 @@ class Engine:
                 row.parent = f"{run.parent}\n{run.parent_key}"
             if run.attributes:
                 row.attributes = encode(run.attributes)
-        payloads = [encode_event(event) for event in events]
+        blobs: dict[bytes, bytes] = {}
+        payloads = [encode_event(event, blobs) for event in events]
         return Append(
-            row=row, expected=expected, payloads=payloads, previous=entry.hash,
+            row=row, expected=expected, payloads=payloads, previous=entry.hash, blobs=blobs,
             token=None if self.owner is None else self.owner.token,
         )  # fmt: skip
 

@@ -12,7 +12,8 @@ from penstock.core.plan import Plan
 from penstock.core.values import decode
 from penstock.errors import StoreCorrupt, StoreFull, StoreLocked
 from penstock.model.chain import link, prefix
-from penstock.model.codec import decode_event, decode_run, value_at
+from penstock.model.codec import Beside, decode_event, decode_run, value_at
+from penstock.model.packing import digest_of, unpack
 from penstock.model.run import REF_SHIFT, Ref, Run
 from penstock.ports.store import Row, RunKey, Snapshot, Store, Stored
 
@@ -68,13 +69,7 @@ class History:
 
     async def bring(self, flow: Flow, key: RunKey, refs: set[int]) -> None:
         """Load the values behind references and hold them in memory."""
-        seqs = sorted({ref >> REF_SHIFT for ref in refs})
-        payloads: dict[int, bytes] = await self._store.payloads(key, seqs)
-        for ref in refs:
-            payload = payloads.get(ref >> REF_SHIFT)
-            if payload is None:
-                raise StoreCorrupt(f"event {ref >> REF_SHIFT} of run {flow.run.id} is missing")
-            raw = value_at(payload, ref)
+        for ref, raw in (await self._raws(key, refs)).items():
             flow.hold(ref, decode(raw), len(raw))
 
     async def value(self, key: RunKey, ref: Ref) -> Any:
@@ -82,12 +77,35 @@ class History:
         refs: set[int] = set()
         leaves(ref, refs)
         refs.discard(0)
-        seqs = sorted({each >> REF_SHIFT for each in refs})
+        raws = await self._raws(key, refs)
+        return _filled(ref, {each: decode(raw) for each, raw in raws.items()})
+
+    async def raw(self, key: RunKey, ref: int) -> bytes:
+        """The JSON behind one reference."""
+        return (await self._raws(key, {ref}))[ref]
+
+    async def _raws(self, key: RunKey, refs: set[int]) -> dict[int, bytes]:
+        """From the events, or from beside them."""
+        seqs = sorted({ref >> REF_SHIFT for ref in refs})
         payloads: dict[int, bytes] = {}
         for start in range(0, len(seqs), 5000):
             payloads.update(await self._store.payloads(key, seqs[start : start + 5000]))
-        values = {each: decode(value_at(payloads[each >> REF_SHIFT], each)) for each in refs}
-        return _filled(ref, values)
+        found: dict[int, bytes] = {}
+        for ref in refs:
+            payload = payloads.get(ref >> REF_SHIFT)
+            if payload is None:
+                raise StoreCorrupt(f"event {ref >> REF_SHIFT} of run {key} is missing")
+            raw = value_at(payload, ref)
+            found[ref] = await self._beside(key, raw) if isinstance(raw, Beside) else raw
+        return found
+
+    async def _beside(self, key: RunKey, where: Beside) -> bytes:
+        stored = (await self._store.blobs(key, [where.digest])).get(where.digest)
+        if stored is None:
+            raise StoreCorrupt(f"a payload of run {key} is missing: {where.digest.hex()}")
+        if digest_of(stored) != where.digest:
+            raise StoreCorrupt(f"a payload of run {key} is damaged: {where.digest.hex()}")
+        return unpack(stored)
 
 
 def follows(row: Row, snapshot: Snapshot, tail: Sequence[Stored]) -> bool:

@@ -32,9 +32,9 @@ from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
 from penstock.model.events import Event, RunStarted, SnapshotTaken
-from penstock.model.payload import encode_payload
+from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.model.queue import QueueView
-from penstock.model.run import COMPLETED
+from penstock.model.run import COMPLETED, REF_SHIFT
 from penstock.ports.runs import Change, HistoryItem, Moment, Registered, RunView, WhyView
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.ports.store import Owner, Query, Row
@@ -154,7 +154,8 @@ class LocalRuns:
         row = await self.find(run_id)
         first = decode_event((await self.engine.store.events(row.key, limit=1))[0].payload)
         assert isinstance(first, RunStarted)
-        if first.definition != definition or _form(first.input) != _form(raw):
+        input = await self.engine.history.raw(row.key, 1 << REF_SHIFT)
+        if first.definition != definition or _form(input) != _form(raw):
             raise Rejected(
                 "id-taken",
                 f"run {run_id} exists already, with another definition or input",
@@ -443,7 +444,8 @@ class LocalRuns:
     async def set_global(self, values: Mapping[str, Any]) -> None:
         """Global data of the namespace; None removes a name. Runs see it from now on, the owner's within seconds."""
         raw = {
-            name: None if value is None else encode_payload(value) for name, value in values.items()
+            name: None if value is None else encode_payload(value, limit=INLINE_PAYLOAD_BYTES_MAX)
+            for name, value in values.items()
         }
         await self.engine.store.set_global(raw)
         await self.engine.load_globals()
@@ -514,7 +516,7 @@ def _checked_id(id: str) -> str:
 
 def _kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Metadata and attributes as they will be read back; PayloadInvalid for what cannot be kept."""
-    return decode(encode_payload(dict(values))) if values else {}
+    return decode(encode_payload(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX)) if values else {}
 
 
 def _form(raw: bytes | Raw) -> Any:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from penstock.model.packing import ERASED, digest_of
+
 
 def link(previous: bytes, prefix: bytes, seq: int, payload: bytes) -> bytes:
     """The hash of one event, given the hash of the event before it (b"" before the first)."""
-    return sha256(b"%b%b%d\n%b" % (previous, prefix, seq, sha256(payload).digest())).digest()
+    digest = digest_of(payload) if payload.startswith(ERASED) else sha256(payload).digest()
+    return sha256(b"%b%b%d\n%b" % (previous, prefix, seq, digest)).digest()
 
 
 def prefix(run_id: str, generation: int) -> bytes:

@@ -30,6 +30,10 @@ class _Event(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=
     """Filled while the event is applied for the first time; then never again."""
     faults: dict[int, Failure] = {}
     """Which of the outcomes were errors."""
+    beside: dict[str, tuple[str, int]] = {}
+    """Fields too large to stand here: the digest of the bytes that are kept beside the event, and their size as JSON."""
+    erased: bool = False
+    """Its payloads were erased; what they were is not known any more."""
 
     @property
     def type(self) -> str:

@@ -18,7 +18,9 @@ from msgspec import Struct
 
 from penstock.errors import PayloadInvalid, PayloadTooLarge
 
-PAYLOAD_BYTES_MAX = 1024 * 1024
+INLINE_PAYLOAD_BYTES_MAX = 1024 * 1024
+"""What stands in its event; larger ones are kept beside it (SPEC 4.10)."""
+PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 DEPTH_MAX = 200
 """Containers in containers; far below what any decoder refuses."""
 TEXT_CHARACTERS_MAX = 80

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class DataLife(Protocol):
     async def sweep(self) -> None:
         """Delete now what has been kept for long enough, instead of when the owner's timer says so."""
+        ...
+
+    async def payload(self, id: str, seq: int) -> Any:
+        """The input, output or payload of one event of a run, in full, wherever it is kept."""
         ...

@@ -71,6 +71,8 @@ class Append(Struct):
     previous: bytes = b""
     token: int | None = None
     """The owner's fencing token; None for a command's own events by a process that is not the owner."""
+    blobs: Mapping[bytes, bytes] = {}
+    """Payloads kept beside these events, which name them, by the digest of their bytes; written with them or not at all."""
 
 
 class Appended(Struct, frozen=True):
@@ -208,6 +210,10 @@ class Store(Protocol):
 
     async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
         """Payloads of some events of one run: outputs that left the memory are read by reference."""
+        ...
+
+    async def blobs(self, key: RunKey, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Payloads kept beside the events of one run, as far as they are there."""
         ...
 
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:

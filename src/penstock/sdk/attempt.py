@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import Rejected
 from penstock.model.job import Job
-from penstock.model.payload import decode_payload, encode_payload
+from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, decode_payload, encode_payload
 from penstock.sdk.logs import Logs, line_of
 
 _ATOMS = frozenset({str, int, bool, type(None)})
@@ -54,7 +54,7 @@ class Attempt:
         """Say that the attempt is alive; the next attempt gets `progress` if this one does not end well."""
         if type(progress) not in _ATOMS:
             # A copy, checked: the activity may go on changing its own.
-            progress = decode_payload(encode_payload(progress))
+            progress = decode_payload(encode_payload(progress, limit=INLINE_PAYLOAD_BYTES_MAX))
         self.progress = progress
         self.beat()
 

@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from penstock.errors import Fail, Rejected
 from penstock.model.job import Broken, Done, Job, Outcome
-from penstock.model.payload import encode_payload
+from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.sdk.arguments import Parameters
 from penstock.sdk.attempt import CURRENT, Attempt
 from penstock.sdk.logs import LINES_MAX
@@ -83,7 +83,7 @@ class _ChildAttempt(Attempt):
         self._told_at = 0.0
 
     def beat(self) -> None:
-        self._child.send(BEAT, encode_payload(self.progress))
+        self._child.send(BEAT, encode_payload(self.progress, limit=INLINE_PAYLOAD_BYTES_MAX))
 
     def note(self, level: str, text: str) -> None:
         """Tell the parent at once, so that a killed child has said it; of a flood it is told now and then."""

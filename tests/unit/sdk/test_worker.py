@@ -79,7 +79,7 @@ def _do(what: Any) -> Any:
         case "nan":
             return {"x": [float("nan")]}
         case "large":
-            return "x" * (2 << 20)
+            return "x" * (65 << 20)
         case "type error":
             return 1 + "1"  # type: ignore[operator]
         case _:
@@ -174,7 +174,7 @@ async def test_fail_is_final(either: Desk, name: str, what: str) -> None:
     [
         ("object", "payload-invalid", "cannot be kept: $ cannot be kept as JSON"),
         ("nan", "payload-invalid", "cannot be kept: $.x[0] is nan"),
-        ("large", "payload-too-large", "2,097,154 bytes"),
+        ("large", "payload-too-large", "68,157,442 bytes"),
     ],
 )
 async def test_a_result_that_cannot_be_kept_is_final(

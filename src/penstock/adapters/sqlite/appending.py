@@ -47,6 +47,7 @@ WIDEN = (
     "INSERT INTO spans (span, oldest, newest) VALUES (?,?,?) ON CONFLICT (span) DO UPDATE"
     " SET oldest = min(oldest, excluded.oldest), newest = max(newest, excluded.newest)"
 )
+ADD_BLOB = "INSERT OR IGNORE INTO blobs (run, digest, bytes) VALUES (?,?,?)"
 ADD_ATTRIBUTE = "INSERT INTO attributes (name, value, run) VALUES (?,?,?)"
 TAKEN = "SELECT run, revision FROM runs WHERE id=? AND generation=?"
 """The run that has this id and generation."""
@@ -72,6 +73,7 @@ def write(db: sqlite3.Connection, group: Group, *, judging: bool) -> list[Append
     starts: list[Any] = []
     updates: dict[str, list[tuple[Any, ...]]] = {s: [] for s in UPDATES}
     attributes: list[tuple[str, str, int]] = []
+    blobs: list[tuple[int, bytes, bytes]] = []
     place = -1
     for append in group.appends:
         place += 1
@@ -89,6 +91,8 @@ def write(db: sqlite3.Connection, group: Group, *, judging: bool) -> list[Append
             position += 1
             seq += 1
             events += (position, key, seq, blob(payload), blob(hash))
+        if append.blobs:
+            blobs += [(key, digest, stored) for digest, stored in append.blobs.items()]
         outcomes.append(Appended(key, position, hash))
         if row.key == 0:
             starts += _start(row, key, hash, position)
@@ -113,6 +117,8 @@ def write(db: sqlite3.Connection, group: Group, *, judging: bool) -> list[Append
             db.executemany(WIDEN, _spans(starts))
         if attributes:
             db.executemany(ADD_ATTRIBUTE, attributes)
+        if blobs:
+            db.executemany(ADD_BLOB, blobs)
         _insert(db, "events", EVENT, events)
     except (sqlite3.IntegrityError, *UNFIT) as error:
         raise Judge(str(error)) from error

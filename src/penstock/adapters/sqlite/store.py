@@ -325,7 +325,7 @@ class SqliteStore:
             if isinstance(outcome, Appended):
                 done += 1
                 events += len(append.payloads)
-                size += sum(map(len, append.payloads))
+                size += sum(map(len, append.payloads)) + sum(map(len, append.blobs.values()))
         self._wal_frames += size / 4096
         counts["appends"] += done
         counts["events"] += events
@@ -437,6 +437,10 @@ class SqliteStore:
     async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
         text = "SELECT seq, payload FROM events WHERE run=? AND seq IN (@)"
         return dict(await self._many(_pair, text, seqs, key))
+
+    async def blobs(self, key: RunKey, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        text = "SELECT digest, bytes FROM blobs WHERE run=? AND digest IN (@)"
+        return dict(await self._many(_pair, text, digests, key))
 
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
         text = f"SELECT {EVENT} FROM events WHERE position>? ORDER BY position LIMIT ?"

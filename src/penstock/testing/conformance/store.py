@@ -528,6 +528,33 @@ class StoreLaws:
                     await put(store, new(fresh, definition="ship", attributes=b'{"k":1}'))
                 assert seen == expected, query
 
+    # -- beside the events
+
+    async def test_blobs_are_written_with_their_events_or_not_at_all(
+        self, factory: Factory
+    ) -> None:
+        async with opened(factory) as store:
+            large = bytes(range(256)) * 8000
+            first = replace(new("a"), blobs={b"d1": large, b"d2": b""})
+            late = replace(new("a"), blobs={b"d3": b"late"})
+            outcome, conflict = await store.append([first, late])
+            row = kept(first, outcome)
+            assert isinstance(conflict, RevisionConflict)
+            assert await store.blobs(row.key, [b"d1", b"d2", b"d3"]) == {b"d1": large, b"d2": b""}
+            (row,) = await put(store, replace(more(row), blobs={b"d1": large, b"d4": b"4"}))
+            (other,) = await put(store, new("b"))
+            assert await store.blobs(other.key, [b"d1"]) == {}
+        async with opened(factory) as store:
+            assert await store.blobs(row.key, [b"d1", b"d4"]) == {b"d1": large, b"d4": b"4"}
+            (row,) = await put(
+                store,
+                more(row, open=False, status="COMPLETED"),
+            )
+            await put(store, new("c"))
+            while (await store.purge([row.key])).left:
+                pass
+            assert await store.blobs(row.key, [b"d1", b"d4"]) == {}
+
     # -- deleting
 
     async def test_closed_runs_are_found_by_key(self, factory: Factory) -> None:

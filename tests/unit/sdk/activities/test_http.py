@@ -216,7 +216,10 @@ async def test_redirects_are_followed_and_counted(web: Desk, server: Server) -> 
     assert "more than 5 times" in outcome.failure.message
 
 
-async def test_an_answer_above_the_limit_is_refused(web: Desk, server: Server) -> None:
+async def test_an_answer_above_the_limit_is_refused(
+    web: Desk, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PAYLOAD_BYTES_MAX", 1024 * 1024)
     outcome = await web.failure("http", {"method": "GET", "url": server.url("/large")})
 
     assert (outcome.failure.code, outcome.final) == ("payload-too-large", True)
