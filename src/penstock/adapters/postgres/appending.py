@@ -210,6 +210,21 @@ async def write_judged(db: Connection, batch: Batch, nonce: int) -> list[Appende
     return batch.settled(position, run)
 
 
+async def write_blobs(db: Connection, group: Group, outcomes: list[Appended | Exception]) -> None:
+    """Inside the same transaction: what stands beside the events that were written."""
+    blobs = [
+        (outcome.key, digest, stored)
+        for append, outcome in zip(group.appends, outcomes, strict=True)
+        if isinstance(outcome, Appended)
+        for digest, stored in append.blobs.items()
+    ]
+    if blobs:
+        await db.executemany(
+            "INSERT INTO blobs (run, digest, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+            blobs,
+        )
+
+
 async def find(db: Connection, batch: Batch, group: Group, nonce: int) -> list[Appended | Exception] | None:  # fmt: skip
     """The outcomes of a group whose answer was lost, if it was written; all of it was, or nothing.
 

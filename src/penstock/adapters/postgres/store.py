@@ -282,6 +282,10 @@ class PostgresStore:
         text = "SELECT seq, payload FROM events WHERE run = $1 AND seq = ANY($2::integer[])"
         return dict(await self._all(tuple[int, bytes], text, key, list(seqs)))
 
+    async def blobs(self, key: RunKey, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        text = "SELECT digest, bytes FROM blobs WHERE run = $1 AND digest = ANY($2::bytea[])"
+        return dict(await self._all(tuple[bytes, bytes], text, key, list(digests)))
+
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
         text = f"SELECT {EVENT} FROM events WHERE position > $1 ORDER BY position LIMIT $2"
         return await self._all(stored_of, text, after, limit)
@@ -430,7 +434,8 @@ class _Attempt:
     def __init__(self, link: Link, place: Place, group: Group) -> None:
         self._link, self._place, self._group = link, place, group
         self._nonce = getrandbits(63)
-        self._judging = False
+        # What stands beside the events is written in the same transaction, which takes more than one statement.
+        self._judging = any(append.blobs for append in group.appends)
         self._sent: appending.Batch | None = None
         """What was sent without an answer, and by which session."""
         self._session: tuple[int, Any] = (0, None)
@@ -466,7 +471,9 @@ class _Attempt:
         async with asyncio.timeout(STATEMENT_SECONDS_MAX), db.transaction():
             batch = await appending.judged(db, self._group)
             self._sent = batch
-            return await appending.write_judged(db, batch, self._nonce)
+            outcomes = await appending.write_judged(db, batch, self._nonce)
+            await appending.write_blobs(db, self._group, outcomes)
+            return outcomes
 
     async def _look(
         self, db: Connection, sent: appending.Batch
