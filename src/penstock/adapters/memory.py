@@ -17,6 +17,7 @@ from penstock.adapters.store_rules import (
     OPEN,
     attribute_text,
     attributes_of,
+    check_erasure,
     published,
     refusal,
     written,
@@ -261,6 +262,27 @@ class MemoryStore:
         kept.base += gone
         self._counts["commits"] += 1
         return Purged(runs, events, bool(kept.leftovers))
+
+    async def erase(
+        self,
+        key: RunKey,
+        payloads: Mapping[int, bytes],
+        *,
+        blobs: Sequence[bytes] = (),
+        attributes: bool = False,
+    ) -> None:
+        kept, row = self._kept, self._kept.rows.get(key)
+        before = await self.payloads(key, list(payloads))
+        check_erasure(None if row is None else row.open, before, payloads)
+        for seq, payload in payloads.items():
+            event = replace(kept.histories[key][seq - 1], payload=payload)
+            kept.histories[key][seq - 1] = kept.log[event.position - 1 - kept.base] = event
+        for digest in blobs:
+            kept.blobs.get(key, {}).pop(digest, None)
+        kept.snapshots.pop(key, None)
+        if attributes and row is not None:
+            kept.rows[key] = replace(row, attributes=b"{}")
+        self._counts["commits"] += 1
 
     async def list(self, query: Query) -> list[Row]:
         rows: list[Row] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from penstock.errors import Rejected, RevisionConflict
+from penstock.errors import Rejected, RevisionConflict, StoreError
+from penstock.model.packing import digest_of
 from penstock.ports.store import Append, DefinitionRow, Record
 
 OPEN = ("CREATED", "RUNNING", "WAITING", "COMPENSATING")
@@ -98,3 +99,14 @@ def after_prefix(prefix: str) -> str | None:
             return prefix[:-1] + chr(point)
         prefix = prefix[:-1]
     return None
+
+
+def check_erasure(
+    open: bool | None, before: Mapping[int, bytes], after: Mapping[int, bytes]
+) -> None:
+    """StoreError unless payloads of a run (`open` is None if there is none) may be replaced by these."""
+    if open is not False:
+        raise StoreError("only what a closed run keeps can be erased")
+    for seq, payload in after.items():
+        if seq not in before or digest_of(before[seq]) != digest_of(payload):
+            raise StoreError(f"event {seq} would no longer fit into its chain")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.engine.erasure import acts
 from penstock.errors import NotFound
 from penstock.model.chain import link, prefix
 from penstock.model.codec import decode_event
-from penstock.model.packing import digest_of
+from penstock.model.packing import digest_of, is_erased
 from penstock.ports.store import Query, Row, Store, Stored
 
 PAGE = 200
@@ -33,6 +34,7 @@ async def audit(store: Store, id: str | None = None) -> list[str]:
 async def _run(store: Store, row: Row) -> list[str]:
     head = prefix(row.id, row.generation)
     previous, seq = b"", 0
+    recorded = {n for act in await acts(store, row) for n in act["events"]}
     for stored in await store.events(row.key):
         seq += 1
         if stored.seq != seq:
@@ -42,6 +44,10 @@ async def _run(store: Store, row: Row) -> list[str]:
         previous = link(previous, head, seq, stored.payload) if whole else b""
         if not whole or previous != stored.hash:
             return [f"run {row.id}: event {seq} is not what was written"]
+        if is_erased(stored.payload) != (seq in recorded):
+            if seq in recorded:
+                return [f"run {row.id}: the erasure of event {seq} was not finished; do it again"]
+            return [f"run {row.id}: event {seq} was erased, and nothing says by whom"]
         if problem := await _beside(store, row, stored):
             return [problem]
     if seq != row.revision:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.values import decode
+from penstock.engine.erasure import acts, erase
 from penstock.errors import NotFound, NotOwner
 from penstock.model.codec import LARGE_FIELDS, decode_event
 from penstock.model.run import REF_SHIFT
@@ -43,6 +45,20 @@ class LocalData:
         if not any(hasattr(event, name) for name in LARGE_FIELDS):
             raise NotFound(f"event {seq} of run {id}, `{event.type}`, has no payload")
         return decode(await self._engine.history.raw(row.key, seq << REF_SHIFT))
+
+    async def erase(
+        self,
+        id: str,
+        *,
+        by: str,
+        reason: str,
+        tasks: Sequence[str] | None = None,
+        events: Sequence[int] | None = None,
+    ) -> int:
+        return await erase(self._engine, id, by=by, reason=reason, tasks=tasks, events=events)
+
+    async def erasures(self, id: str) -> list[dict[str, Any]]:
+        return await acts(self._engine.store, await self._find(id))
 
     async def _find(self, id: str) -> Row:
         row = await self._engine.store.find(id)

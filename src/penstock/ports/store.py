@@ -247,6 +247,19 @@ class Store(Protocol):
         Fenced with a token that is not the newest."""
         ...
 
+    async def erase(
+        self,
+        key: RunKey,
+        payloads: Mapping[int, bytes],
+        *,
+        blobs: Sequence[bytes] = (),
+        attributes: bool = False,
+    ) -> None:
+        """Put other payloads, by seq, in the place of a closed run's, with the same digest (`model/packing.py`): the
+        chain stays as it is. Drops its snapshot, these blobs and, if asked, its attributes. One commit, and doing it
+        twice is harmless. StoreError, and nothing is changed, for an open run or another digest."""
+        ...
+
     async def list(self, query: Query) -> list[Row]: ...
 
     async def count(self, query: Query) -> int: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.ports.data import DataLife
@@ -22,3 +23,19 @@ class Data:
     async def payload(self, id: str, seq: int) -> Any:
         """The input, output or payload of one event of a run, in full, also where it is kept beside the event."""
         return await self._life.payload(id, seq)
+
+    async def erase(
+        self,
+        id: str,
+        *,
+        by: str,
+        reason: str,
+        tasks: Sequence[str] | None = None,
+        events: Sequence[int] | None = None,
+    ) -> int:
+        """Erase payloads of a closed run for good: of all of it, or of some tasks or events. Its chain still checks."""
+        return await self._life.erase(id, by=by, reason=reason, tasks=tasks, events=events)
+
+    async def erasures(self, id: str) -> list[dict[str, Any]]:
+        """Who erased what of the run, when and why."""
+        return await self._life.erasures(id)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.adapters.groups import NONE
 from penstock.adapters.postgres.database import Connection
 from penstock.adapters.postgres.rows import RUNS_PER_SPAN
-from penstock.adapters.store_rules import attributes_of
+from penstock.adapters.store_rules import attributes_of, check_erasure
 from penstock.errors import Fenced
 from penstock.ports.store import Purged, RunKey
 
@@ -64,3 +64,43 @@ async def purge(db: Connection, keys: Sequence[RunKey], *, token: int | None, li
     await db.execute(DONE)
     left = await db.fetchval("SELECT EXISTS (SELECT FROM leftovers)")
     return Purged(len(found), events, left)
+
+
+async def erase(
+    db: Connection,
+    key: RunKey,
+    payloads: Mapping[int, bytes],
+    *,
+    blobs: Sequence[bytes],
+    attributes: bool,
+) -> None:
+    """Inside a transaction."""
+    row = await db.fetchrow(
+        "SELECT closed_as IS NULL, attributes FROM runs WHERE run = $1 FOR UPDATE", key
+    )
+    before: dict[int, bytes] = dict(
+        await db.fetch(
+            "SELECT seq, payload FROM events WHERE run = $1 AND seq = ANY($2::integer[])",
+            key,
+            list(payloads),
+        )
+    )
+    open, text = (None, NONE) if row is None else row
+    check_erasure(open, before, payloads)
+    await db.execute(
+        "UPDATE events e SET payload = n.payload FROM unnest($2::integer[], $3::bytea[]) n (seq, payload)"
+        " WHERE e.run = $1 AND e.seq = n.seq",
+        key,
+        list(payloads),
+        list(payloads.values()),
+    )
+    await db.execute("DELETE FROM snapshots WHERE run = $1", key)
+    await db.execute(
+        "DELETE FROM blobs WHERE run = $1 AND digest = ANY($2::bytea[])", key, list(blobs)
+    )
+    if attributes and text != NONE:
+        named = list(attributes_of(text).items())
+        await db.execute(
+            ATTRIBUTES, [n for n, _ in named], [v for _, v in named], [key] * len(named)
+        )
+        await db.execute("UPDATE runs SET attributes = $2 WHERE run = $1", key, NONE)

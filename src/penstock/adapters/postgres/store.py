@@ -330,6 +330,18 @@ class PostgresStore:
     ) -> Purged:
         return await self._transact(lambda db: purging.purge(db, keys, token=token, limit=limit))
 
+    async def erase(
+        self,
+        key: RunKey,
+        payloads: Mapping[int, bytes],
+        *,
+        blobs: Sequence[bytes] = (),
+        attributes: bool = False,
+    ) -> None:
+        await self._transact(
+            lambda db: purging.erase(db, key, payloads, blobs=blobs, attributes=attributes)
+        )
+
     # -- definitions and global data
 
     async def publish(self, definition: DefinitionRow) -> DefinitionRow:

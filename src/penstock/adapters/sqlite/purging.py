@@ -1,4 +1,4 @@
-"""Deleting runs: their rows in one go, their events and blobs a few at a time (SPEC 6.3).
+"""Deleting runs: their rows in one go, their events and blobs a few at a time (SPEC 6.3); erasing payloads.
 
 SQLite gives freed pages to what is written next, so that with retention the file stays as large as it was; nothing
 is moved about to make it smaller.
@@ -7,11 +7,11 @@ is moved about to make it smaller.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.adapters.sqlite.appending import DROP_ATTRIBUTE, NONE
 from penstock.adapters.sqlite.rows import RUNS_PER_SPAN, chunks, marks
-from penstock.adapters.store_rules import attributes_of
+from penstock.adapters.store_rules import attributes_of, check_erasure
 from penstock.errors import Fenced
 from penstock.ports.store import Purged, RunKey
 
@@ -65,3 +65,37 @@ def purge(
     db.execute(DONE)
     (left,) = db.execute("SELECT EXISTS (SELECT 1 FROM leftovers)").fetchone()
     return Purged(runs, events, bool(left))
+
+
+def erase(
+    db: sqlite3.Connection,
+    key: RunKey,
+    payloads: Mapping[int, bytes],
+    *,
+    blobs: Sequence[bytes],
+    attributes: bool,
+) -> None:
+    """Inside a transaction. What is deleted is overwritten with zeros."""
+    row = db.execute("SELECT open, attributes FROM runs WHERE run=?", (key,)).fetchone()
+    before: dict[int, bytes] = {}
+    for part in chunks(list(payloads)):
+        text = f"SELECT seq, payload FROM events WHERE run=? AND seq IN ({marks(part)})"
+        before.update(db.execute(text, (key, *part)))
+    is_open, kept = (None, NONE) if row is None else row
+    check_erasure(None if is_open is None else bool(is_open), before, payloads)
+    db.execute("PRAGMA secure_delete=ON")
+    try:
+        db.executemany(
+            "UPDATE events SET payload=? WHERE run=? AND seq=?",
+            [(payload, key, seq) for seq, payload in payloads.items()],
+        )
+        db.execute("DELETE FROM snapshots WHERE run=?", (key,))
+        db.executemany(
+            "DELETE FROM blobs WHERE run=? AND digest=?", [(key, digest) for digest in blobs]
+        )
+        if attributes and kept != NONE:
+            named = [(name, value, key) for name, value in attributes_of(kept).items()]
+            db.executemany(DROP_ATTRIBUTE, named)
+            db.execute("UPDATE runs SET attributes=? WHERE run=?", (NONE, key))
+    finally:
+        db.execute("PRAGMA secure_delete=OFF")

@@ -472,6 +472,23 @@ class SqliteStore:
     ) -> Purged:
         return await self._write(lambda db: purging.purge(db, keys, token=token, limit=limit))
 
+    async def erase(
+        self,
+        key: RunKey,
+        payloads: Mapping[int, bytes],
+        *,
+        blobs: Sequence[bytes] = (),
+        attributes: bool = False,
+    ) -> None:
+        await self._write(
+            lambda db: purging.erase(db, key, payloads, blobs=blobs, attributes=attributes)
+        )
+        if self._owned is not None:
+            # Out of the log, too, as far as nobody reads there: the next commits overwrite it.
+            async with self._writing:
+                self._wal_frames = WAL_FRAMES_MAX
+                await self._tidy()
+
     async def list(self, query: Query) -> list[Row]:
         rows = await self._slowly(lambda db: db.execute(*listing.page(db, query)).fetchall())
         return [row_of(columns) for columns in rows]

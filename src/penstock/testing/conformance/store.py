@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from penstock.adapters.memory import MemoryStore
 from penstock.errors import Fenced, PenstockError, Rejected, RevisionConflict, StoreError
 from penstock.model.chain import link, prefix
+from penstock.model.packing import erased
 from penstock.ports.store import (
     Append,
     Appended,
@@ -554,6 +555,50 @@ class StoreLaws:
             while (await store.purge([row.key])).left:
                 pass
             assert await store.blobs(row.key, [b"d1", b"d4"]) == {}
+
+    async def test_an_erased_payload_leaves_its_digest_and_a_valid_chain(
+        self, factory: Factory
+    ) -> None:
+        async with opened(factory) as store:
+            first = replace(
+                new(
+                    "a",
+                    b"one",
+                    b"two",
+                    b"three",
+                    open=False,
+                    status="FAILED",
+                    attributes=b'{"k":1}',
+                ),
+                blobs={b"d1": b"1", b"d2": b"2"},
+            )
+            row, other = await put(store, first, new("b", b"open"))
+            await store.save_snapshots([(row.key, Snapshot(3, b"state", row.hash))])
+            gone = {seq: erased(payload, b"{}") for seq, payload in ((2, b"two"), (3, b"three"))}
+            for key, payloads in (
+                (row.key, {2: b"other"}),
+                (row.key, {2: gone[3]}),
+                (row.key, {9: gone[2]}),
+                (other.key, {1: erased(b"open", b"")}),
+                (other.key + 7, {1: b""}),
+            ):
+                await refused(StoreError, store.erase(key, payloads))
+            assert (await store.payloads(row.key, [2]))[2] == b"two"
+            for _ in range(2):
+                await store.erase(row.key, gone, blobs=[b"d1"], attributes=True)
+            row = replace(row, attributes=b"{}")
+            assert await store.find("a") == row
+            assert await store.count(Query(attributes={"k": 1})) == 0
+            events = await store.events(row.key)
+            assert [e.payload for e in events] == [b"one", gone[2], gone[3]]
+            check_chain(row, events)
+            assert [e.payload for e in await store.follow(after=1, limit=2)] == [gone[2], gone[3]]
+            assert await store.blobs(row.key, [b"d1", b"d2"]) == {b"d2": b"2"}
+            assert await store.snapshot(row.key) is None
+            copy = replace(new("copy"), payloads=[e.payload for e in events])
+            copy.row.revision = 3
+            (copied,) = await put(store, copy)
+            check_chain(copied, await store.events(copied.key))
 
     # -- deleting
 

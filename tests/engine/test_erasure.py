@@ -1,0 +1,166 @@
+"""What is erased is gone from every read and from the disk, and the chain still checks (SPEC 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import activity
+from penstock.adapters.memory import MemoryStore
+from penstock.adapters.sqlite.store import SqliteStore
+from penstock.engine.erasure import KIND
+from penstock.testing.harness import Harness, harness
+
+SECRET = "Emma-of-Ulm"
+
+
+@activity
+async def greet(name: str) -> str:
+    penstock.sdk.worker.current().log(f"greeting {name}")  # type: ignore[attr-defined]
+    return f"hello {name}"
+
+
+@activity
+async def large(name: str) -> str:
+    return name * 200_000
+
+
+@activity
+async def fails(name: str) -> None:
+    raise RuntimeError(f"no {name}")
+
+
+NAMED = {"inputs": {"name": {"from": "input", "path": "$.name"}}}
+DOCUMENT: dict[str, Any] = {
+    "id": "greeting",
+    "tasks": {
+        "greet": {"do": "greet", **NAMED},
+        "large": {"do": "large", "after": ["greet"], **NAMED},
+        "fails": {"do": "fails", "after": ["greet"], "retry": {"attempts": 1}, **NAMED},
+        "items": {
+            "type": "map",
+            "config": {
+                "items": "[input.name, 'x']",
+                "body": {"do": "greet", "inputs": {"name": {"template": "${item}"}}},
+            },
+            "after": ["large"],
+        },
+    },
+    "links": [{"from": "fails", "to": "items", "on": "error"}],
+    "outputs": {"text": "tasks.greet.output", "items": "tasks.items.output"},
+}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
+    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
+    async with harness(activities=[greet, large, fails], store=store) as made:
+        await made.register(DOCUMENT)
+        yield made
+
+
+async def begun(engine: Harness, id: str = "r") -> penstock.sdk.client.Run:  # type: ignore[name-defined]
+    run = await engine.start(
+        "greeting",
+        {"name": SECRET},
+        id=id,
+        attributes={"name": SECRET},
+        metadata={"name": SECRET},
+    )
+    await engine.finish(run)
+    return run
+
+
+async def test_a_whole_run_is_erased_and_its_chain_still_checks(
+    engine: Harness, tmp_path: Path
+) -> None:
+    run = await begun(engine)
+    before = [(item.seq, item.type, item.at, item.hash) for item in await run.history()]
+    shown = await run.show()
+
+    assert await engine.data.erase(run.id, by="ann", reason="asked to") == len(before)
+
+    assert await engine.audit() == []
+    after = await run.history()
+    assert [(item.seq, item.type, item.at, item.hash) for item in after] == before
+    assert all(item.event.erased for item in after)
+    assert SECRET not in repr(after)
+    left = await run.show()
+    assert SECRET not in repr(left)
+    assert left.input == "<erased>"
+    assert [(t.key, t.status) for t in left.tasks] == [(t.key, t.status) for t in shown.tasks]
+    assert {t.key: t.output for t in left.tasks}["greet"] == "<erased>"
+    assert await engine.list(attributes={"name": SECRET}) == []
+    assert await engine.data.payload(run.id, 1) == "<erased>"
+    (act,) = await engine.data.erasures(run.id)
+    assert (act["by"], act["reason"], len(act["events"])) == ("ann", "asked to", len(before))
+    assert await engine.data.erase(run.id, by="bob", reason="again") == 0
+    await begun_after(engine)
+    assert not _on_disk(tmp_path / "store.db")
+
+
+def _on_disk(file: Path) -> bool:
+    return file.exists() and SECRET.encode() in file.read_bytes()
+
+
+async def begun_after(engine: Harness) -> None:
+    """Other runs go on."""
+    run = await engine.start("greeting", {"name": "x"}, id="next")
+    await engine.finish(run)
+
+
+async def test_a_task_or_an_event_is_erased_alone(engine: Harness) -> None:
+    run = await begun(engine)
+    assert await engine.data.erase(run.id, by="ann", reason="r", tasks=["large", "items"]) == 3
+    tasks = {task.key: task.output for task in (await run.show()).tasks}
+    assert tasks["large"] == "<erased>"
+    assert tasks["greet"] == f"hello {SECRET}"
+    assert [item.event.erased for item in await run.history()].count(True) == 3
+    assert await engine.data.erase(run.id, by="ann", reason="r", events=[1, 2]) == 2
+    assert (await run.show()).input == "<erased>"
+    assert len(await engine.data.erasures(run.id)) == 2
+    assert await engine.audit() == []
+
+
+async def test_what_cannot_be_erased_is_refused_and_changes_nothing(engine: Harness) -> None:
+    await engine.register(
+        {"id": "waits", "tasks": {"a": {"type": "signal", "config": {"name": "go"}}}}
+    )
+    waiting = await engine.start("waits", 1, id="w")
+    run = await begun(engine)
+    for id, arguments, code in (
+        ("w", {"by": "a", "reason": "r"}, "run-open"),
+        ("none", {"by": "a", "reason": "r"}, "not-found"),
+        ("r", {"by": "", "reason": "r"}, "who-missing"),
+        ("r", {"by": "a", "reason": ""}, "who-missing"),
+        ("r", {"by": "a", "reason": "r", "events": [0]}, "not-found"),
+        ("r", {"by": "a", "reason": "r", "events": [99]}, "not-found"),
+        ("r", {"by": "a", "reason": "r", "tasks": ["gree"]}, "not-found"),
+    ):
+        with pytest.raises(penstock.PenstockError) as caught:
+            await engine.data.erase(id, **arguments)
+        assert caught.value.code == code
+    assert not any(item.event.erased for item in await run.history())
+    assert await engine.core.store.records(KIND) == []
+    await waiting.signal("go", 2)
+    assert await engine.finish(waiting) == 2
+
+
+async def test_audit_tells_an_erasure_that_was_cut_off_from_one_that_nobody_did(
+    engine: Harness,
+) -> None:
+    run = await begun(engine)
+    store = engine.core.store
+    erasing, store.erase = store.erase, None  # type: ignore[method-assign,assignment]
+    with pytest.raises(TypeError):
+        await engine.data.erase(run.id, by="ann", reason="r", events=[1])
+    store.erase = erasing  # type: ignore[method-assign]
+    assert await engine.audit() == ["run r: the erasure of event 1 was not finished; do it again"]
+    await engine.data.erase(run.id, by="ann", reason="r", events=[1])
+    assert await engine.audit() == []
+    await store.drop(KIND, ["r/1"])
+    assert await engine.audit() == ["run r: event 1 was erased, and nothing says by whom"]
