@@ -130,6 +130,8 @@ async def test_another_process_changes_and_sees_the_queues(tmp_path: Path) -> No
             while {v.name: v.waiting for v in await other.queues()}.get("mail") != 2:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.05)
+            (why,) = await (await other.get(runs[2].id)).why()
+            assert "2 attempts wait in its queue `mail`, 1 of 1 are under way" in why.message
         for number, run in enumerate(runs):
             GATES.setdefault(number, asyncio.Event()).set()
             assert await run.result() == number
@@ -302,16 +304,16 @@ async def test_a_tenant_with_few_runs_is_done_early() -> None:
 
 
 async def test_a_backlog_delays_no_other_queue_in_a_real_engine() -> None:
-    """20,000 attempts of a map wait for 50 places that are all taken; another queue's run is done at once."""
+    """100,000 attempts of a map wait for 50 places that are all taken; another queue's run is done at once."""
     document = "id: bulk\ntasks:\n  m: {type: map, items: 'input', body: {do: work, queue: bulk}}\n"
     settings = Settings(max_concurrent_tasks_per_node=50, drain_seconds=0)
     async with penstock.open("memory:backlog", activities=ACTIVITIES, settings=settings) as engine:
         await engine.register(document)
         await engine.register(IN.format(id="d", do="quick", queue="web"))
         await (await engine.start("d", 0)).result()
-        await engine.start("bulk", list(range(20_000)))
+        await engine.start("bulk", list(range(100_000)))
         await asyncio.sleep(0)
-        assert {v.name: v.waiting for v in await engine.queues()}["bulk"] > 19_900
+        assert {v.name: v.waiting for v in await engine.queues()}["bulk"] > 99_900
         took: list[float] = []
         for number in range(50):
             began = time.perf_counter()

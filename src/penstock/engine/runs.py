@@ -13,7 +13,6 @@ from msgspec.json import encode
 
 from penstock.core.decide import PRIORITIES
 from penstock.core.flow import Flow
-from penstock.core.owed import reasons
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
 from penstock.engine.audit import audit
@@ -27,6 +26,7 @@ from penstock.engine.registration import register
 from penstock.engine.schedule_acts import ScheduleActs
 from penstock.engine.schedules import Schedules
 from penstock.engine.show import shown
+from penstock.engine.why import why
 from penstock.errors import EvaluationError, NotFound, Rejected, RunFailed
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
@@ -187,45 +187,7 @@ class LocalRuns:
         return shown(row, plan, events)
 
     async def why(self, id: str) -> list[WhyView]:
-        def ask(flow: Flow) -> list[WhyView]:
-            found = [WhyView(r.kind, r.key, r.message, r.due) for r in reasons(flow.run)]
-            for view in found:
-                if view.kind in ("attempt", "retry", "undo"):
-                    self._place_of(flow, view)
-                elif view.kind == "quota":
-                    view.message = (
-                        f"the start waits for {self.engine.admission.why(flow.run, flow.plan)}"
-                    )
-            if found and (flow.run.late or flow.run.escalated):
-                word = "was missed" if flow.run.late else "will probably be missed; it goes first"
-                found.append(WhyView("deadline", "", f"its deadline {word}", flow.run.deadline))
-            return found
-
-        found = await self.engine.read(id, ask)
-        if found and self.engine.owner is None:
-            owner = await self.engine.store.owner()
-            if owner is None or owner.pid == 0:
-                found.append(
-                    WhyView("owner", "", "no engine owns the database now; start one to go on")
-                )
-        return found
-
-    def _place_of(self, flow: Flow, view: WhyView) -> None:
-        """An attempt that is to begin waits for a place or for a worker: which, and why."""
-        run, key, attempts = flow.run, view.key, self.engine.attempts
-        undo = view.kind == "undo"
-        number = run.undoing[key].attempt if undo else flow.locate(key)[3].attempt
-        ticket = (run.id, key, number, undo)
-        waits = attempts.dispatch.why(ticket)
-        if waits is not None:
-            view.kind, view.due = "quota", waits[1]
-            view.message = f"attempt {number} of `{key}` waits for {waits[0]}"
-            return
-        for activity, tickets in attempts.unserved.items():
-            if ticket in tickets:
-                view.message += f"; it waits for a worker that serves `{activity}`"
-        if attempts.suspect(run.id, key):
-            view.message += "; lost before, it waits until it can be begun alone and with care"
+        return await why(self.engine, id)
 
     async def history(self, id: str) -> list[HistoryItem]:
         row = await self.find(id)
