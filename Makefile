@@ -42,7 +42,8 @@ bench: $(STAMP) ## speed, side by side with the raw limit and with peers
 crash: $(STAMP) ## kill -9 at every named point and at random; power loss
 	@$(BIN)/python tests/crash/run.py $(ARGS)
 
-docs: $(STAMP) ## generated pages: schema, error index
+docs: $(STAMP) ## what is generated: the schema's page, the stub of penstock.sync
+	@$(BIN)/python -m penstock.sync.stub
 	@$(BIN)/python -m penstock.dsl.schema > docs/definition.schema.json
 
 format: $(STAMP)

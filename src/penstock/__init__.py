@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock import sync
 from penstock.errors import (
     Busy,
     DefinitionInvalid,
@@ -37,4 +38,5 @@ __all__ = [
     "activity",
     "current",
     "open",
+    "sync",
 ]
