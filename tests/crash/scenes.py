@@ -13,11 +13,14 @@ import msgspec
 
 import penstock
 from crash import workload
-from crash.victim import ring
+from crash.victim import Connection, ring
 from crash.workload import trace
 from penstock import activity
+from penstock.adapters.sqlite.store import SqliteStore
+from penstock.engine import points
 from penstock.engine.engine import Settings
 from penstock.errors import RunFailed
+from penstock.ports.store import Owner
 from penstock.sdk.attempt import current
 
 LIFE_SECONDS_MAX = 60
@@ -138,6 +141,57 @@ async def own(engine: penstock.Engine, orders: Orders) -> None:
     await asyncio.Event().wait()
 
 
+async def stopped(engine: penstock.Engine, orders: Orders) -> None:
+    """Own the database, be stopped by the parent; once continued, end all attempts, which nobody wants any more."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, gate.set)
+    for number in range(5):
+        await engine.start("gated", GATED, id=f"gated-{number}")
+    await begun(engine, 5)
+    ring(orders.bell, "owner")
+    for number in range(5):
+        trace("saw", await (await engine.get(f"gated-{number}")).result())
+    trace("owner-now", (await engine.owner() or owner_missing()).pid == os.getpid())
+
+
+async def stopped_inside(engine: penstock.Engine, orders: Orders) -> None:
+    """Own the database, and be stopped in the middle of a commit once the parent says so."""
+    go = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, go.set)
+    for number in range(5):
+        await engine.start("gated", GATED, id=f"gated-{number}")
+    await begun(engine, 5)
+    ring(orders.bell, "owner")
+    await go.wait()
+
+    def reach(name: str) -> None:
+        if name == "sqlite.written":
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    points.reach = reach
+    await engine.start("gated", GATED, id="gated-9")
+
+
+def owner_missing() -> Owner:
+    raise AssertionError("nobody owns the database")
+
+
+class Told(logging.Handler):
+    """Rings when the standby says that the owner is silent."""
+
+    def __init__(self, bell: str) -> None:
+        super().__init__()
+        self._bell = bell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg.startswith("engine.owner_silent"):
+            ring(self._bell, "said")
+
+
+async def stand_by_told(engine: penstock.Engine, orders: Orders) -> None:
+    logging.getLogger("penstock.engine").addHandler(Told(orders.bell))
+    await stand_by(engine, orders)
+
+
 async def stand_by(engine: penstock.Engine, orders: Orders) -> None:
     """Stand by until the owner is gone; then end what it began."""
     owner = await engine.owner()
@@ -191,6 +245,9 @@ SCENES: dict[str, Callable[[penstock.Engine, Orders], Awaitable[None]]] = {
     "once-by-task": all_end,
     "own": own,
     "stand-by": stand_by,
+    "stand-by-told": stand_by_told,
+    "stopped": stopped,
+    "stopped-inside": stopped_inside,
     "pause": pause,
     "resume": resume,
 }
@@ -200,6 +257,9 @@ async def live(orders: Orders) -> None:
     global gate
     gate = asyncio.Event()
     workload.trace_to(orders.log)
+    if orders.scene == "stopped-inside":
+        points.reach = lambda name: None
+        SqliteStore.connection_class = Connection
     async with penstock.open(
         f"sqlite:///{orders.database}", activities=ACTIVITIES, settings=Settings(drain_seconds=0.1)
     ) as engine:

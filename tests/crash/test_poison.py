@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import penstock
 from crash import scenes, victim, workload
 from crash.harness import KILLED, Bell, Nursery
 from crash.judge import judge
+from penstock.model.codec import decode_event
+from penstock.model.events import TaskCompleted
 
 LIVES_MAX = 10
 
@@ -128,6 +132,61 @@ def test_a_standby_takes_over_at_once_when_the_owner_is_killed(
 
     since = float(lines(tmp_path / "log", "took-over")[0][1])
     assert since - killed < 2
+
+
+def test_a_standby_takes_over_from_an_owner_that_is_stopped_and_nothing_it_still_does_counts(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """SPEC 4.8: ownership ends with its lease, too; the fencing token refuses what comes later."""
+    bell = Bell(tmp_path / "bell")
+    with Nursery(tmp_path / "errors", "crash.scenes") as other:
+        owner = other.bear(scene(tmp_path, "stopped", bell=bell.path))
+        assert bell.wait(20) == b"owner"
+        nursery.bear(scene(tmp_path, "stand-by", bell=bell.path))
+        assert bell.wait(20) == b"standing-by"
+        os.kill(owner, signal.SIGSTOP)
+        halted = time.time()
+        assert nursery.wait() == 0
+        os.kill(owner, signal.SIGCONT)
+        assert other.wait() == 0
+    bell.close()
+
+    log = tmp_path / "log"
+    assert float(lines(log, "took-over")[0][1]) - halted < 10
+    assert len(lines(log, "saw")) == 5
+    assert set(recorded(tmp_path / "penstock.db").values()) == {1}
+
+
+def test_an_owner_that_is_stopped_inside_a_commit_is_named_and_taken_over_from_when_it_lets_go(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    bell = Bell(tmp_path / "bell")
+    with Nursery(tmp_path / "errors", "crash.scenes") as other:
+        owner = other.bear(scene(tmp_path, "stopped-inside", bell=bell.path))
+        assert bell.wait(20) == b"owner"
+        nursery.bear(scene(tmp_path, "stand-by-told", bell=bell.path))
+        assert bell.wait(20) == b"standing-by"
+        os.kill(owner, signal.SIGUSR1)
+        assert bell.wait(20) == b"said"
+        assert lines(tmp_path / "log", "took-over") == []
+        os.kill(owner, signal.SIGKILL)
+        killed = time.time()
+        assert other.wait() == KILLED
+        assert nursery.wait() == 0
+    bell.close()
+
+    assert float(lines(tmp_path / "log", "took-over")[0][1]) - killed < 2
+
+
+def recorded(database: Path) -> Counter[tuple[int, str]]:
+    """How often each task is recorded as completed, by the histories."""
+    done: Counter[tuple[int, str]] = Counter()
+    with closing(sqlite3.connect(database)) as db:
+        for run, payload in db.execute("SELECT run, payload FROM events"):
+            event = decode_event(payload)
+            if isinstance(event, TaskCompleted):
+                done[(run, event.key)] += 1
+    return done
 
 
 def test_a_run_paused_during_a_map_is_resumed_after_a_restart(

@@ -798,13 +798,14 @@ class Engine:
 
     # --- for others ------------------------------------------------------------------------------------------
 
-    def lost_ownership(self, error: BaseException) -> None:
+    def lost_ownership(self, error: Fenced) -> None:
         """A newer owner exists: nothing that is under way here counts any more."""
         if self.owner is None:
             return
         log.error("owner.fenced", extra={"error": str(error)})
         self.owner = None
         self.attempts.lost_ownership()
+        self.observers.disturb(error)
 
     def in_memory(self, run_id: str) -> bool:
         """The run is here and not closed, as far as is on disk."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.engine.history import Entry
-from penstock.errors import Rejected
+from penstock.errors import Fenced, Rejected
 from penstock.model import effects as f
 from penstock.model.events import Event
 from penstock.model.run import Run
@@ -136,6 +136,16 @@ class Observers:
         if self._ends:
             for word, told in self._ends.pop(run_id, {}).items():
                 told(word)
+
+    def disturb(self, error: Fenced) -> None:
+        """Another process writes from now on: whoever waits for an end looks for itself."""
+        waiting, self._results = self._results, {}
+        for futures in waiting.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+        for run_id in self._watchers:
+            self.poke(run_id)
 
     def abandon(self, error: BaseException) -> None:
         """The engine ends: nobody learns anything more here."""

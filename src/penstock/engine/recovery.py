@@ -17,11 +17,13 @@ from penstock.engine.inbox import Item
 from penstock.errors import Fenced, StoreError
 from penstock.model import commands as c
 from penstock.model.effects import Abandon, Execute
-from penstock.ports.store import Row
+from penstock.ports.store import Owner, Row
 
 log = logging.getLogger("penstock.engine")
 
 RENEW_SECONDS = 2.0
+LEASE_SECONDS = 6.0
+"""An owner that has not renewed for so long may be taken over from, if its process lives or not (SPEC 4.8)."""
 STANDBY_SECONDS = 0.5
 CHUNK = 500
 
@@ -36,6 +38,8 @@ class Ownership:
         self._task: asyncio.Task[None] | None = None
         self._claiming: asyncio.Future[bool] | None = None
         self._clean = False
+        self._silent = 0
+        """The token of an owner that was said to be silent."""
         self.counts = {"runs": 0, "lost": 0}
 
     async def open(self, *, keep: bool = True) -> bool:
@@ -86,6 +90,7 @@ class Ownership:
     async def _claim(self) -> bool:
         engine = self._engine
         before = await engine.store.owner()
+        self._say_who_is_silent(before)
         owner = await engine.store.claim(engine.node, self._address)
         if owner is None:
             return False
@@ -184,6 +189,19 @@ class Ownership:
                 engine.lost_ownership(error)
             except StoreError as error:
                 log.warning("owner.renew_failed", extra={"error": str(error)})
+
+    def _say_who_is_silent(self, owner: Owner | None) -> None:
+        """An owner that is stopped, not dead. In the middle of a commit it holds up everybody: said once."""
+        silent = (
+            0.0 if owner is None or not owner.pid else self._engine.clock.now() - owner.renewed_at
+        )
+        if owner is not None and silent > LEASE_SECONDS and owner.token != self._silent:
+            self._silent = owner.token
+            log.warning(
+                "engine.owner_silent: %s (process %s) owns the database and has not renewed its lease for %.0f s; this one"
+                " takes over as soon as the database lets it",
+                owner.node, owner.pid, silent,
+            )  # fmt: skip
 
     async def _look_around(self) -> None:
         """The safety net: events that others wrote and whose hint was lost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from math import isfinite
@@ -27,7 +28,7 @@ from penstock.engine.schedule_acts import ScheduleActs
 from penstock.engine.schedules import Schedules
 from penstock.engine.show import shown
 from penstock.engine.why import why
-from penstock.errors import EvaluationError, NotFound, Rejected, RunFailed
+from penstock.errors import EvaluationError, Fenced, NotFound, Rejected, RunFailed
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
@@ -200,7 +201,8 @@ class LocalRuns:
         """The output of a completed run; RunFailed for one that ended otherwise. Waits for the end."""
         engine = self.engine
         if engine.in_memory(id):
-            return await self._outcome(await engine.observers.closing(id))
+            with contextlib.suppress(Fenced):  # another process executes it now
+                return await self._outcome(await engine.observers.closing(id))
         pause = LOOK_SECONDS
         while True:
             waiting = engine.observers.closing(id)
@@ -211,10 +213,12 @@ class LocalRuns:
                 if isinstance(entry, Exception):
                     raise entry
                 return await self._outcome(entry)
-            if engine.owner is not None:
-                return await self._outcome(await waiting)
             try:
+                if engine.owner is not None:
+                    return await self._outcome(await waiting)
                 return await self._outcome(await asyncio.wait_for(waiting, pause))
+            except Fenced:
+                continue
             except TimeoutError:
                 engine.observers.unheard(id, waiting)
                 pause = min(LOOK_SECONDS_MAX, pause * 1.3)

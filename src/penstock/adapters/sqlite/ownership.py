@@ -1,8 +1,11 @@
-"""Who owns a database: a POSIX lock on the file `<database>-owner` beside it, and a row that shows it.
+"""Who owns a database: a POSIX lock on the file `<database>-owner` beside it, and a row with its token and lease.
 
 The kernel drops the lock with its process, however that ends, and forked children do not inherit it. But it
 belongs to the process, not to the descriptor: closing ANY descriptor of the file would drop it. So the file
 is opened here and nowhere else, and one table for the whole process says which ones are held.
+
+A process that is stopped keeps its lock: there the lease decides (SPEC 4.8). Who takes over from it owns without the lock,
+which `meta` says, until it gets that too; meanwhile a free lock gives nobody the right to claim.
 """
 
 from __future__ import annotations
@@ -87,8 +90,11 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-# The row: for showing, and for refusing what an older owner still wants to write.
+# The row: for showing, for the lease, and for refusing what an older owner still wants to write.
 
+LEASE_SECONDS = 6.0
+UNLOCKED = "owner-without-lock"
+"""In `meta`: the token of an owner that has not got the lock."""
 COLUMNS = "node, token, address, since, renewed_at, pid"
 
 
@@ -97,21 +103,44 @@ def shown(db: sqlite3.Connection) -> Owner | None:
     return None if columns is None else Owner(*columns)
 
 
-def claim(db: sqlite3.Connection, node: str, address: str, *, now: float) -> Owner:
-    """Write the next token; only who holds the lock may."""
+def free(db: sqlite3.Connection, *, locked: bool, now: float) -> bool:
+    """Whether one who holds the lock, or does not, may be the next owner."""
+    before = shown(db)
+    if before is None or before.pid == 0:
+        return locked
+    if abs(now - before.renewed_at) > LEASE_SECONDS:
+        return True
+    return locked and not _unlocked(db, before.token)
+
+
+def _unlocked(db: sqlite3.Connection, token: int) -> bool:
+    found = db.execute("SELECT value FROM meta WHERE name=?", (UNLOCKED,)).fetchone()
+    return found is not None and found[0] == str(token)
+
+
+def claim(
+    db: sqlite3.Connection, node: str, address: str, *, locked: bool, now: float
+) -> Owner | None:
+    """Write the next token, if it is still free."""
+    if not free(db, locked=locked, now=now):
+        return None
     before = shown(db)
     token = 1 if before is None else before.token + 1
+    if not locked:
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (UNLOCKED, str(token)))
     owner = Owner(node, token, address, since=now, renewed_at=now, pid=os.getpid())
     text = f"INSERT OR REPLACE INTO owner (one, {COLUMNS}) VALUES (1,?,?,?,?,?,?)"
     db.execute(text, astuple(owner))
     return owner
 
 
-def renew(db: sqlite3.Connection, owner: Owner, *, now: float) -> Owner:
+def renew(db: sqlite3.Connection, owner: Owner, *, locked: bool, now: float) -> Owner:
     text = "UPDATE owner SET renewed_at=?, address=? WHERE token=?"
     if db.execute(text, (now, owner.address, owner.token)).rowcount == 0:
         newest = shown(db)
         raise Fenced(token=owner.token, newest=0 if newest is None else newest.token)
+    if locked and _unlocked(db, owner.token):
+        db.execute("DELETE FROM meta WHERE name=?", (UNLOCKED,))
     return replace(owner, renewed_at=now)
 
 

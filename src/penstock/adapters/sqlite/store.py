@@ -46,7 +46,7 @@ from penstock.adapters.sqlite.rows import (
 )
 from penstock.adapters.sqlite.waiting import Aside, Patience
 from penstock.adapters.store_rules import published
-from penstock.errors import RevisionConflict, StoreError
+from penstock.errors import Fenced, RevisionConflict, StoreError
 from penstock.ports.store import (
     Append,
     Appended,
@@ -330,6 +330,9 @@ class SqliteStore:
         counts["appends"] += done
         counts["events"] += events
         counts["conflicts"] += len(appends) - done
+        for outcome in outcomes if done < len(appends) else ():
+            if isinstance(outcome, Fenced):
+                self._fenced(outcome.token)
 
     async def _append(self, group: Group, *, judging: bool = False) -> list[Appended | Exception]:
         try:
@@ -562,19 +565,35 @@ class SqliteStore:
 
     async def claim(self, node: str, address: str) -> Owner | None:
         self._open(self._reader)
-        if not self._lock.take():
+        if self._owned is not None:
             return None
+        locked = self._lock.take()
         try:
-            self._owned = await self._write(
-                lambda db: ownership.claim(db, node, address, now=self._clock())
-            )
-        except BaseException:
-            self._lock.drop()
-            raise
+            # Looked at first: a standby asks often, and must not write for it.
+            if await self._read(lambda db: ownership.free(db, locked=locked, now=self._clock())):
+                self._owned = await self._write(
+                    lambda db: ownership.claim(db, node, address, locked=locked, now=self._clock())
+                )
+        finally:
+            if self._owned is None:
+                self._lock.drop()
         return self._owned
 
     async def renew(self, owner: Owner) -> Owner:
-        return await self._write(lambda db: ownership.renew(db, owner, now=self._clock()))
+        locked = self._lock.held or self._lock.take()
+        try:
+            return await self._write(
+                lambda db: ownership.renew(db, owner, locked=locked, now=self._clock())
+            )
+        except Fenced:
+            self._fenced(owner.token)
+            raise
+
+    def _fenced(self, token: int) -> None:
+        """A newer owner exists, and may want the lock."""
+        if self._owned is not None and self._owned.token == token:
+            self._owned = None
+            self._lock.drop()
 
     async def owner(self) -> Owner | None:
         return await self._read(ownership.shown)
@@ -583,9 +602,7 @@ class SqliteStore:
         try:
             await self._write(lambda db: ownership.release(db, owner))
         finally:
-            if self._owned is not None and self._owned.token == owner.token:
-                self._owned = None
-                self._lock.drop()
+            self._fenced(owner.token)
 
     def stats(self) -> dict[str, int]:
         return {**self._counts, "busy": self._patience.busy}
