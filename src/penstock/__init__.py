@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock import sync
 from penstock.errors import (
     Busy,
+    CompleteLater,
     DefinitionInvalid,
     Fail,
     NotFound,
@@ -23,6 +24,7 @@ from penstock.wiring import open
 __all__ = [
     "Busy",
     "Calendar",
+    "CompleteLater",
     "Debounce",
     "DefinitionInvalid",
     "Engine",

@@ -159,6 +159,15 @@ class Fail(PenstockError):
         self.code, self.details = code, details
 
 
+class CompleteLater(PenstockError):
+    """Raised by an activity: the attempt stays open and is completed from outside, by `current().token`."""
+
+    code = "complete-later"
+
+    def __init__(self, message: str = "it is completed from outside") -> None:
+        super().__init__(message)
+
+
 class RunFailed(PenstockError):
     """`result()` of a run that did not complete: carries its status and its failure."""
 

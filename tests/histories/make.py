@@ -66,7 +66,7 @@ outputs: {log: data.log, sum: tasks.check.output}
 
 
 @golden
-def approval() -> Case:
+def answered() -> Case:
     """An event gateway, forms in all their acts, signals, an update, a pause; delayed start; completed."""
     run = given(
         """
@@ -234,6 +234,99 @@ def late() -> Case:
     return run
 
 
+@golden
+def operated() -> Case:
+    """Waits that operators fire, skip and fail; attributes; commands with ids; a deferred attempt; completed."""
+    run = given(
+        """
+tasks:
+  t: {type: timer, delay: 1h}
+  r: {do: x, retry: {attempts: 3, first: 600s}, after: t}
+  s: {type: signal, name: go, after: r}
+  f: {type: form, schema: {type: object}, after: s}
+  h: {do: y, after: {from: f, on: error}}
+  d: {do: later, after: h}
+""",
+        1,
+        attributes={"region": "eu", "tier": 1},
+    )
+    now = run.world.now
+    who = {"by": "ann", "reason": "it is late"}
+    run.command(
+        c.Identified(
+            at=now, id="c1", digest="d1", command=c.HandleWait(at=now, key="t", act="fire", **who)
+        )
+    )
+    run.fail("r", "busy")
+    run.command(c.HandleWait(at=now, key="r", act="fire", **who))
+    run.complete("r", 1)
+    run.command(c.HandleWait(at=now, key="s", act="skip", **who))
+    run.command(c.HandleWait(at=now, key="f", act="fail", **who))
+    run.complete("h")
+    run.command(c.ChangeAttributes(at=now, values={"region": "us", "tier": None, "n": 2}, **who))
+    run.command(c.DeferTask(at=now, key="d", attempt=1, due=now + 60))
+    run.skip(10)
+    run.complete("d", "done outside")
+    return run
+
+
+@golden
+def undo_by_hand() -> Case:
+    """Undos that fail, and what an operator decides."""
+    run = given(
+        "tasks:\n  a: {do: x, compensate: u}\n  b: {do: x, after: a, compensate: u}\n"
+        "  c: {do: x, after: b, compensate: u}\n  d: {do: x, after: c}"
+    )
+    for key in "abc":
+        run.complete(key)
+    run.fail("d", "boom")
+    for key in "cba":
+        run.fail(key, "no", final=True)
+    now = run.world.now
+    run.command(c.ResolveUndo(at=now, key="a", act="accept", by="ann", reason="by hand"))
+    run.command(c.ResolveUndo(at=now, key="b", act="skip", by="ann"))
+    run.command(c.ResolveUndo(at=now, key="c", act="retry", by="ann"))
+    run.complete("c")
+    return run
+
+
+@golden
+def continued() -> Case:
+    """The generation that a reset has ended."""
+    run = given("tasks:\n  a: {do: x}\n  s: {type: signal, name: go, after: a}")
+    run.complete("a", 1)
+    return run.reset(1, keep=True)
+
+
+@golden
+def second() -> Case:
+    """The generation that a retry has opened: a signal given again, a child anew, a child to be stopped, an undo."""
+    run = given(
+        """
+id: parent
+tasks:
+  a: {do: x, compensate: u}
+  s: {type: signal, name: go, after: a}
+  sub: {type: subworkflow, definition: child, after: s}
+  z: {type: signal, name: end, after: sub}
+""",
+        None,
+        "id: child\ntasks:\n  w: {type: signal, name: never}",
+    )
+    run.complete("a", "x" * 3000)
+    run.signal("go", 1, id="m1")
+    run.world.start_child(run, "sub")
+    run = run.reset(1, undo=True, later={"sub": "run/sub"})
+    run.complete("~1/a", None)
+    run.complete("a", 2)
+    run.command(c.CloseChild(at=run.world.now, key="sub", status="CANCELLED", run="run/sub"))
+    child = run.world.start_child(run, "sub")
+    child.signal("never")
+    run.world.close_child(child)
+    run.signal("end")
+    return run
+
+
 def digest(name: str) -> str:
     """Of every state between two turns on the way, the last one included."""
     found = hashlib.sha256()
@@ -262,7 +355,14 @@ def main() -> None:
             (HERE / f"{name}.definition.json").write_bytes(encode_definition(case.plan.definition))
         elif "--digests" not in sys.argv:
             continue
-        (HERE / f"{name}.sha256").write_text(digest(name) + "\n")
+    for path in HERE.glob("*.jsonl"):
+        name = path.name.removesuffix(".jsonl")
+        if "--digests" in sys.argv or not (HERE / f"{name}.sha256").exists():
+            _write(name)
+
+
+def _write(name: str) -> None:
+    (HERE / f"{name}.sha256").write_text(digest(name) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def test_a_golden_history_is_written_as_it_is_read(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_an_event_leads_to_is_the_event_that_followed(name: str) -> None:
     for flow, line in replay(name):
-        if line and flow.run.pending:
+        if line and flow.run.pending and decode_event(line).type != "update_answered":
             assert flow.run.pending[0].type == decode_event(line).type
 
 

@@ -30,9 +30,17 @@ class Odds:
     terminate: float = 0.003
     nonsense: float = 0.05
     time: float = 0.1
+    hand: float = 0.03
+    """Operators fire, skip and fail waits, and decide about undos that failed."""
+    defer: float = 0.05
+    reset: float = 0.01
 
 
-CALM = Odds(fail=0.0, crash=0.0, pause=0.0, cancel=0.0, terminate=0.0, nonsense=0.0, time=0.0)
+CALM = Odds(
+    fail=0.0, crash=0.0, pause=0.0, cancel=0.0, terminate=0.0, nonsense=0.0, time=0.0, hand=0.0, defer=0.0, reset=0.0
+)  # fmt: skip
+RESETS_MAX = 3
+"""Of one run, so that it comes to an end."""
 
 
 class Chance:
@@ -85,11 +93,48 @@ class Chance:
             self.nonsense(chance.choice(list(self.world.cases.values())))
         if chance.random() < odds.time:
             self.world.skip(chance.choice([0.5, 5.0, 40.0]))
+        if chance.random() < odds.hand and not case.run.closed:
+            self.lay_hands(case)
+        if chance.random() < odds.reset:
+            self.reset(chance.choice(list(self.world.cases.values())))
+            cases = [each for each in self.world.cases.values() if not each.run.closed]
         moves = [(each, move) for each in cases if not each.run.closed for move in self.moves(each)]
         if not moves:
-            return self._wait(cases)
+            settled = sum([self._settle(each) for each in list(self.world.cases.values())])
+            return bool(settled) or self._wait(cases)
         self.act(*chance.choice(moves))
         return True
+
+    def lay_hands(self, case: Case) -> None:
+        """Somebody fires, skips or fails a wait, or decides about an undo."""
+        run, now = case.run, self.world.now
+        act = self.random.choice(["fire", "skip", "fail"])
+        failed = [each.entry.key for each in run.undo_failed]
+        command: c.Command
+        if failed:
+            act = self.random.choice(["accept", "skip", "retry"])
+            command = c.ResolveUndo(at=now, key=self.random.choice(failed), act=act, by="ann")
+        else:
+            keys = [*(key for key, _ in case.tasks()), *run.undoing] or ["gone"]
+            command = c.HandleWait(at=now, key=self.random.choice(keys), act=act, by="ann")
+        if self.random.random() < 0.3:
+            command = c.Identified(at=now, id=f"c{self.steps}", digest="d", command=command)
+        with suppress(Rejected):
+            case.command(command)
+        if self.random.random() < 0.2 and not case.run.closed:
+            case.command(c.ChangeAttributes(at=now, values={"n": self.steps}))
+
+    def reset(self, case: Case) -> None:
+        """Another generation goes on from some event, open or closed as the run may be."""
+        run = case.run
+        if run.generation > RESETS_MAX or run.parent is not None:
+            return
+        if not run.closed and run.stopping is not None:
+            return
+        with suppress(Rejected):
+            case.reset(
+                self.random.randrange(1, len(case.stored) + 1), undo=self.random.random() < 0.5
+            )
 
     def _settle(self, case: Case) -> bool:
         """Messengers: children begin and are told to stop, parents learn of ends, signals arrive. Whether any did."""
@@ -116,7 +161,7 @@ class Chance:
             parent = world.cases[run.parent]
             key = run.parent_key
             assert key is not None
-            awaited = key in parent.run.leaving or (
+            awaited = case.id in parent.run.leaving.values() or (
                 parent.has(key)
                 and parent.task(key).status == "WAITING"
                 and parent.task(key).child == case.id
@@ -134,7 +179,8 @@ class Chance:
             for key, state in case.tasks()
             if state.form is not None and state.status == "WAITING"
         ]
-        if run.paused:
+        found += [("outside", key) for key, state in case.tasks() if state.deferred]
+        if run.paused and not run.rewinding:
             found.append(("resume", ""))
         if case.due() is not None and case.due() <= self.world.now:  # type: ignore[operator]
             found.append(("wake", ""))
@@ -162,6 +208,11 @@ class Chance:
                     case.submit(key, {"n": 1}, by="ann")
             case "resume":
                 case.resume()
+            case "outside":
+                if self.random.random() < self.odds.fail:
+                    case.fail(key, "boom")
+                else:
+                    case.complete(key, self.output(case, key))
             case _:
                 case.command(c.Wake(at=self.world.now))
 
@@ -170,6 +221,10 @@ class Chance:
         undo = key in case.run.undoing
         if self.random.random() < odds.crash:
             case.lose(key)
+            return
+        if not undo and case.run.stopping is None and self.random.random() < odds.defer:
+            due = self.random.choice([None, self.world.now + 30])
+            case.command(c.DeferTask(at=self.world.now, key=key, attempt=attempt, due=due))
             return
         if not undo and self.random.random() < odds.begin and case.begin(key):
             case.command(
@@ -216,6 +271,10 @@ class Chance:
                 c.SubmitForm(at=now, key=key + "x", output=encode({})),
                 c.CloseChild(at=now, key="nobody", status="COMPLETED"),
                 c.RecordDelivery(at=now, id="nothing"),
+                c.HandleWait(at=now, key="no[1]/such", act="skip"),
+                c.ResolveUndo(at=now, key="nothing", act="accept"),
+                c.ChangeAttributes(at=now, values={"absent": None}),
+                c.DeferTask(at=now, key=key, attempt=attempt + 50),
                 c.StartRun(at=now, id=case.id, definition="flow", version="1", input=b"null"),
             ]
         )

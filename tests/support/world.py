@@ -17,6 +17,15 @@ from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.owed import owed
 from penstock.core.plan import Plan
+from penstock.core.reopening import (
+    Walk,
+    check_point,
+    children_after,
+    children_at,
+    known_after,
+    reopen,
+    undoable,
+)
 from penstock.core.turn import turn
 from penstock.core.values import Need
 from penstock.dsl.load import load, load_document
@@ -57,6 +66,8 @@ class Case:
         """Every effect that was noted, in order."""
         self.answers: dict[str, Any] = {}
         self.refused: PenstockError | None = None
+        self.earlier: Case | None = None
+        """The generation before."""
         self.needs = 0
 
     # --- what it is ------------------------------------------------------------------------------------------
@@ -311,6 +322,73 @@ class Case:
     def terminate(self) -> list[e.Event]:
         return self.command(c.TerminateRun(at=self.world.now))
 
+    def walked(self) -> Walk:
+        walk = Walk(self.id, self.plan)
+        for payload in self.stored:
+            walk.step(decode_event(payload))
+        return walk
+
+    def reset(
+        self, to: int, *, keep: bool = False, exclude: tuple[str, ...] = (), **fact: Any
+    ) -> Case:
+        """Go on from event `to` in another generation; with `keep` the old case, ended, is what comes back."""
+        past, world = self.walked().past, self.world
+        check_point(past, to)
+        there = self.replayed(to).run
+        fact.setdefault("later", self._still_open(children_after(past, to, there)))
+        fact.setdefault("renewed", self._useless(children_at(there)))
+        undo = undoable(past, to) if fact.pop("undo", False) else []
+        made = e.RunReset(
+            at=world.now,
+            generation=self.run.generation + 1,
+            of=self.run.generation,
+            to=to,
+            undo=undo,
+            **fact,
+        )
+        made = msgspec.structs.replace(made, known=known_after(past, made))
+        new = Case(world, self.id, self.plan)
+        new.stored = self.stored[:to]
+        new.events = [decode_event(payload) for payload in new.stored]
+        new.earlier = self
+        while True:
+            held = new.flow.values
+            new.flow = new.replayed()
+            new.flow.values.update(held)
+            made = msgspec.structs.replace(made, outcomes=[], faults={})
+            try:
+                events = reopen(new.flow, past, made, exclude)
+                break
+            except Need as need:
+                new._bring(need, new.flow)
+        new.stored += [encode_event(event) for event in events]
+        new.events += events
+        for effect in new.flow.effects:
+            new._note(effect)
+        new._tidy()
+        if not self.run.closed:
+            last = e.RunContinued(at=world.now, generation=made.generation)
+            evolve(self.flow, last, replaying=False)
+            self.stored.append(encode_event(last))
+            self.events.append(last)
+            self.todo.clear()
+        world.cases[self.id] = new
+        for check in world.checks:
+            check(new, None)
+        return self if keep else new
+
+    def _still_open(self, children: dict[str, str]) -> dict[str, str]:
+        cases = self.world.cases
+        return {k: id for k, id in children.items() if id not in cases or not cases[id].run.closed}
+
+    def _useless(self, children: dict[str, str]) -> list[str]:
+        found: list[str] = []
+        for key, id in children.items():
+            case = self.world.cases.get(id)
+            if case is not None and case.status != COMPLETED and case.run.stopping is not None:
+                found.append(key)
+        return found
+
     def due(self) -> float | None:
         """When the run next wants to be woken."""
         return None if self.run.paused or not self.run.dues else self.run.dues[0][0]
@@ -397,7 +475,7 @@ class World:
         output = encode(child.result) if run.status == COMPLETED else b"null"
         return self.cases[run.parent].command(
             c.CloseChild(
-                at=self.now, key=run.parent_key, status=run.status, output=output, failure=run.failure,
+                at=self.now, key=run.parent_key, status=run.status, output=output, failure=run.failure, run=run.id,
                 undo=tuple(run.undo) if run.status == COMPLETED else (),
             )
         )  # fmt: skip

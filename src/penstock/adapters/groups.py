@@ -9,8 +9,9 @@ from msgspec import Struct
 from penstock.adapters.store_rules import attributes_of, refusal
 from penstock.errors import Fenced, RevisionConflict, StoreCorrupt, StoreError
 from penstock.model.chain import link, prefix
-from penstock.ports.store import Append, Row, RunKey
+from penstock.ports.store import Append, Appended, Row, RunKey
 
+Outcome = Appended | Exception
 NONE = b"{}"
 """The attributes of a run that has none."""
 
@@ -19,7 +20,13 @@ class Group:
     """Appends with their hashes, ready for any number of tries."""
 
     def __init__(self, appends: Sequence[Append]) -> None:
+        self.partners: dict[int, int] = {}
+        """Places of appends that stand or fall together (`Append.also`), both ways."""
+        self._firsts: list[int] | None = None
+        if any(append.also is not None for append in appends):
+            appends = self._with_partners(appends)
         self.appends = appends
+        """With the partners, each right after its own."""
         self.hashes: list[list[bytes]] = []
         self.attributes: dict[int, dict[str, str]] = {}
         """Those of new runs, by place in the group."""
@@ -43,6 +50,33 @@ class Group:
                     hashes.append(head)
             except (TypeError, ValueError) as error:
                 self.problems[place] = unfit(row, error)
+        self.spread(self.problems)
+
+    def _with_partners(self, appends: Sequence[Append]) -> list[Append]:
+        every: list[Append] = []
+        self._firsts = []
+        for append in appends:
+            place = len(every)
+            self._firsts.append(place)
+            every.append(append)
+            if append.also is not None:
+                every.append(append.also)
+                self.partners[place], self.partners[place + 1] = place + 1, place
+        return every
+
+    def spread(self, refused: dict[int, Exception]) -> bool:
+        """Refuse the partners of those that are refused; whether there were any."""
+        alone = {
+            place: refused[other]
+            for place, other in self.partners.items()
+            if other in refused and place not in refused
+        }
+        refused.update(alone)
+        return bool(alone)
+
+    def answers(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """The outcomes of those that the caller gave, in its order."""
+        return outcomes if self._firsts is None else [outcomes[place] for place in self._firsts]
 
 
 def unfit(row: Row, error: Exception) -> StoreError:
@@ -81,6 +115,26 @@ def judge(
 
     `taken` are key and revision of the runs that have an id and generation wanted by a new one.
     """
+    while True:
+        found = dict(refused)
+        changes = _judge(group, token=token, known=known, taken=taken, refused=found)
+        if not group.spread(found):
+            refused.update(found)
+            return changes
+        # Those whose partner is refused are refused too; judge anew, as others may have stood on them.
+        for place, other in group.partners.items():
+            if place in found and other in found:
+                refused[place] = found[place]
+
+
+def _judge(
+    group: Group,
+    *,
+    token: int,
+    known: Mapping[RunKey, Known],
+    taken: Mapping[tuple[str, int], tuple[RunKey, int]],
+    refused: dict[int, Exception],
+) -> list[Change]:
     runs = dict(known)
     begun: dict[tuple[str, int], int] = {}
     changes: list[Change] = []

@@ -106,14 +106,25 @@ class MemoryStore:
     async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         if not appends:
             return []
-        outcomes = [self._append(append) for append in appends]
+        outcomes = [self._append_all(append) for append in appends]
         done = [o for o in outcomes if isinstance(o, Appended)]
         self._counts["commits"] += 1
         self._counts["appends"] += len(done)
         self._counts["conflicts"] += len(outcomes) - len(done)
         return outcomes
 
-    def _append(self, append: Append) -> Appended | Exception:
+    def _append_all(self, append: Append) -> Appended | Exception:
+        if append.also is None:
+            return self._append(append)
+        for each in (append, append.also):
+            refused = self._append(each, only_check=True)
+            if isinstance(refused, Exception):
+                return refused
+        outcome = self._append(append)
+        self._append(append.also)
+        return outcome
+
+    def _append(self, append: Append, *, only_check: bool = False) -> Appended | Exception:
         kept, row, key = self._kept, append.row, append.row.key
         if reason := refusal(append):
             return StoreError(f"the append to run {row.id} makes no sense: {reason}")
@@ -138,6 +149,8 @@ class MemoryStore:
             problem = StoreError(f"run {row.id!a} has a value that cannot be stored: {error}")
             problem.__cause__ = error
             return problem
+        if only_check:
+            return Appended(key, 0, b"")
         if key == 0:
             key = kept.newest_key = kept.newest_key + 1
             kept.generations.setdefault(row.id, {})[row.generation] = key

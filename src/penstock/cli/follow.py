@@ -304,7 +304,7 @@ def told(event: e.Event) -> str:
         case e.TaskLost():
             return f"attempt {event.attempt} was lost with its process; another begins"
         case e.TimerFired():
-            return "time is up"
+            return "fired" + _who(event.by, event.reason) if event.by is not None else "time is up"
         case e.SignalReceived():
             by = f" by {event.by}" if event.by else ""
             return f"signal {event.name} received{by}: {_short(event.payload)}"
@@ -362,6 +362,30 @@ def told(event: e.Event) -> str:
             return "timed out"
         case e.RunTerminated():
             return "terminated" + _who(event.by, event.reason)
+        case e.RunReset():
+            what = "retried" if event.cause == "retry" else "reset"
+            start = f", beginning with {event.task}" if event.task else ""
+            return f"{what}: goes on from event {event.to} of generation {event.of}{start}" + _who(
+                event.by, event.reason
+            )
+        case e.RunContinued():
+            return f"goes on as generation {event.generation}" + _who(event.by, event.reason)
+        case e.TaskDeferred():
+            return f"attempt {event.attempt} waits to be completed from outside"
+        case e.TaskSkipped():
+            return "skipped" + _who(event.by, event.reason)
+        case e.RetryFired():
+            return f"attempt {event.attempt} begins before its time" + _who(event.by, event.reason)
+        case e.CommandAccepted():
+            return f"command {event.id} accepted"
+        case e.UpdateAnswered():
+            return f"update refused: {event.refused}" if event.refused else "update answered"
+        case e.UndoResolved():
+            acts = {"accept": "accepted as undone", "skip": "left as it is", "retry": "tried again"}
+            return f"its undo is {acts[event.act]}" + _who(event.by, event.reason)
+        case e.AttributesChanged():
+            names = ", ".join(event.values)
+            return f"attributes changed: {names}" + _who(event.by, event.reason)
 
 
 def _who(by: str | None, reason: str) -> str:

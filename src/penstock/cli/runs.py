@@ -305,6 +305,7 @@ def _act(id: str, url: str, work: Callable[[Run], Any]) -> int:
                 "CANCELLED",
                 "TERMINATED",
                 "TIMED_OUT",
+                "CONTINUED",
             ):
                 await _tell_owner(session, id)
         return COMPLETED

@@ -12,6 +12,8 @@ from typing import assert_never
 from msgspec import Raw
 
 from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow
+from penstock.core.hands import change_attributes, handle_wait, resolve_undo
+from penstock.core.identity import repeated, signal_digest
 from penstock.core.plan import Node
 from penstock.core.values import decode
 from penstock.errors import Rejected
@@ -43,8 +45,13 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
         raise Rejected("run-unknown", f"no run {run.id}")
     if isinstance(command, c.Wake):
         return _wake(flow, command.at)
+    if isinstance(command, c.Identified):
+        if repeated(run, command.id, command.at, command.digest):
+            return []
+        accepted = e.CommandAccepted(at=command.at, id=command.id, digest=command.digest)
+        return [accepted, *decide(flow, command.command)]
     if run.closed:
-        if isinstance(command, c.SendSignal) and command.id and command.id in run.seen:
+        if isinstance(command, c.SendSignal) and _heard(run, command):
             return []  # a repeat gets the answer of the first
         raise Rejected(
             "run-closed", f"run {run.id} has ended {run.status}", run_id=run.id, status=run.status
@@ -57,7 +64,7 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
         case c.LoseTask():
             return _lose(flow, command)
         case c.StartTask(undo=True):
-            if _undo(flow, command.key, command.attempt).started:
+            if _undo(flow, command.key, command.attempt, command.generation).started:
                 return []
             return [
                 e.UndoStarted(
@@ -65,7 +72,7 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 )
             ]
         case c.StartTask():
-            state = _attempt(flow, command.key, command.attempt)[1]
+            state = _attempt(flow, command.key, command.attempt, command.generation)[1]
             if state.started:
                 return []
             if run.paused and command.began is None:
@@ -82,7 +89,7 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 )
             ]
         case c.RecordProgress():
-            _attempt(flow, command.key, command.attempt)
+            _attempt(flow, command.key, command.attempt, command.generation)
             return [
                 e.TaskProgressed(
                     at=command.at,
@@ -97,7 +104,9 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             return _form(flow, command)
         case c.RecordChild():
             state = _waiting(flow, command.key)
-            if state.child != command.run or state.started_at is not None:
+            if state.child != command.run:
+                raise Rejected("task-not-waiting", f"`{command.key}` waits for run {state.child}")
+            if state.started_at is not None:
                 return []
             return [
                 e.ChildStarted(
@@ -105,11 +114,9 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 )
             ]
         case c.CloseChild():
-            if command.key not in run.leaving:
-                _waiting(flow, command.key)
             return [
                 e.ChildClosed(
-                    at=command.at, key=command.key, status=command.status, output=Raw(command.output),
+                    at=command.at, key=_parting(flow, command), status=command.status, output=Raw(command.output),
                     failure=command.failure, undo=list(command.undo),
                 )
             ]  # fmt: skip
@@ -134,12 +141,16 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
         case c.PauseRun():
             if run.stopping is not None:
                 raise _stopping(run, "cannot be paused any more")
+            if run.rewinding:
+                raise _rewinding(run)
             if run.paused:
                 return []
             return [e.RunPaused(at=command.at, by=command.by, reason=command.reason)]
         case c.ResumeRun():
             if not run.paused:
                 return []
+            if run.rewinding:
+                raise _rewinding(run)
             return [e.RunResumed(at=command.at, by=command.by, reason=command.reason)]
         case c.CancelRun():
             if run.cancel_requested:
@@ -154,6 +165,29 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                     due=command.at + GRACE_SECONDS,
                 )
             ]
+        case c.DeferTask():
+            state = _attempt(flow, command.key, command.attempt, command.generation)[1]
+            if state.deferred:
+                return []
+            if run.stopping is not None:
+                failure = Failure(code="cancelled", message=f"`{command.key}` is not waited for")
+                return [
+                    e.TaskFailed(
+                        at=command.at, key=command.key, attempt=command.attempt, failure=failure
+                    )
+                ]
+            return [
+                e.TaskDeferred(
+                    at=command.at, key=command.key, attempt=command.attempt, due=command.due, retry=command.retry,
+                    began=command.began, logs=command.logs,
+                )
+            ]  # fmt: skip
+        case c.HandleWait():
+            return handle_wait(flow, command)
+        case c.ResolveUndo():
+            return resolve_undo(flow, command)
+        case c.ChangeAttributes():
+            return change_attributes(run, command)
         case c.TerminateRun():
             return [e.RunTerminated(at=command.at, by=command.by, reason=command.reason)]
         case _:
@@ -168,6 +202,31 @@ def _stopping(run: Run, what: str) -> Rejected:
         hint="`why` says what it waits for; terminate it to end it at once, with nothing more undone",
         run_id=run.id,
     )
+
+
+def _rewinding(run: Run) -> Rejected:
+    return Rejected(
+        "run-rewinding",
+        f"run {run.id} undoes what the generation before had done; it goes on by itself after that",
+        hint="`why` says what is being undone; cancel or terminate the run to end it",
+    )
+
+
+def _parting(flow: Flow, command: c.CloseChild) -> str:
+    """The key under which the run knows the child that has ended."""
+    run = flow.run
+    if command.run:
+        for key, child in run.leaving.items():
+            if child == command.run:
+                return key
+    elif command.key in run.leaving:
+        return command.key
+    state = _waiting(flow, command.key)
+    if command.run and state.child != command.run:
+        raise Rejected(
+            "task-not-waiting", f"`{command.key}` waits for run {state.child}, not {command.run}"
+        )
+    return command.key
 
 
 def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
@@ -196,7 +255,7 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
             deadline=command.deadline, due=None if timeout is None else (begin or command.at) + timeout, begin=begin,
             created_by=command.created_by, parent=command.parent, parent_key=command.parent_key,
             parent_generation=command.parent_generation, depth=command.depth, metadata=command.metadata,
-            attributes=command.attributes, held=held,
+            attributes=command.attributes, held=held, start_key=command.start_key,
         )
     ]  # fmt: skip
 
@@ -210,8 +269,10 @@ def _timeout(flow: Flow) -> float | None:
 # --- attempts (SPEC 4.3) -------------------------------------------------------------------------------------
 
 
-def _attempt(flow: Flow, key: str, attempt: int) -> tuple[Node, TaskState]:
+def _attempt(flow: Flow, key: str, attempt: int, generation: int) -> tuple[Node, TaskState]:
     """The task, if that attempt is its present one; a late or doubled result is refused."""
+    if generation and generation != flow.run.generation:
+        raise _older(flow.run, key, generation)
     try:
         _, _, node, state = flow.locate(key)
     except KeyError:
@@ -224,12 +285,19 @@ def _attempt(flow: Flow, key: str, attempt: int) -> tuple[Node, TaskState]:
     return node, state
 
 
+def _older(run: Run, key: str, generation: int) -> Rejected:
+    return Rejected(
+        "stale-attempt",
+        f"run {run.id} is at generation {run.generation}: an attempt of `{key}` of generation {generation} came too late",
+    )
+
+
 def _complete(flow: Flow, command: c.CompleteTask) -> list[e.Event]:
     key, attempt = command.key, command.attempt
     if command.undo:
-        _undo(flow, key, attempt)
+        _undo(flow, key, attempt, command.generation)
         return [e.UndoCompleted(at=command.at, key=key, attempt=attempt, logs=command.logs)]
-    node, _ = _attempt(flow, key, attempt)
+    node, _ = _attempt(flow, key, attempt, command.generation)
     if node.output_schema is not None:
         problems = node.output_schema.problems(decode(command.output))
         if problems:
@@ -259,7 +327,7 @@ def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
     logs = command.logs
     if command.undo:
         return _fail_undo(flow, command)
-    node, state = _attempt(flow, key, attempt)
+    node, state = _attempt(flow, key, attempt, command.generation)
     progress = e.NULL if command.progress is None else Raw(command.progress)
     if run.stopping is not None:
         return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure, logs=logs)]
@@ -273,7 +341,7 @@ def _fail(flow: Flow, command: c.FailTask) -> list[e.Event]:
                 at=command.at, key=key, attempt=attempt, counted=True, progress=progress, logs=logs
             )
         ]
-    policy = node.retry or command.retry or NO_RETRY
+    policy = node.retry or command.retry or state.retry or NO_RETRY
     charged = state.charged + 1
     if (
         command.final
@@ -324,7 +392,7 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     """The process that may have begun the attempt died."""
     key, attempt, run = command.key, command.attempt, flow.run
     if command.undo:
-        undoing = _undo(flow, key, attempt)
+        undoing = _undo(flow, key, attempt, command.generation)
         if command.cut:
             return [e.UndoLost(at=command.at, key=key, attempt=attempt, cut=True)]
         if undoing.due is not None and undoing.due > command.at:
@@ -339,9 +407,11 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
             )
             return [e.UndoFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
         return [e.UndoLost(at=command.at, key=key, attempt=attempt, counted=careful)]
-    node, state = _attempt(flow, key, attempt)
-    if state.status == RETRYING and state.due is not None and state.due > command.at:
-        return []  # it had not begun
+    node, state = _attempt(flow, key, attempt, command.generation)
+    if state.deferred or (
+        state.status == RETRYING and state.due is not None and state.due > command.at
+    ):
+        return []  # it had not begun, or needs nobody here
     if run.stopping is not None:
         failure = Failure(
             code="cancelled", message=f"`{key}` was lost while the run was being stopped"
@@ -363,7 +433,9 @@ def _lose(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     return [e.TaskLost(at=command.at, key=key, attempt=attempt, counted=counted, progress=progress)]
 
 
-def _undo(flow: Flow, key: str, attempt: int) -> Undoing:
+def _undo(flow: Flow, key: str, attempt: int, generation: int) -> Undoing:
+    if generation and generation != flow.run.generation:
+        raise _older(flow.run, key, generation)
     undoing = flow.run.undoing.get(key)
     if undoing is None:
         raise Rejected("stale-attempt", f"`{key}` is not being undone in run {flow.run.id}")
@@ -375,7 +447,7 @@ def _undo(flow: Flow, key: str, attempt: int) -> Undoing:
 
 
 def _fail_undo(flow: Flow, command: c.FailTask) -> list[e.Event]:
-    undoing = _undo(flow, command.key, command.attempt)
+    undoing = _undo(flow, command.key, command.attempt, command.generation)
     entry = undoing.entry
     charged = undoing.attempt - undoing.lost - undoing.cut
     if command.final or charged >= entry.attempts:
@@ -431,6 +503,9 @@ def _wake(flow: Flow, at: float) -> list[e.Event]:
             message=f"`{key}` took longer than its task timeout of {node.timeouts.task:g} s",
         )
         return [e.TaskFailed(at=at, key=key, attempt=state.attempt, failure=failure)]
+    if state.deferred:
+        failure = Failure(code="timeout", message=f"`{key}` was not completed from outside in time")
+        return _fail(flow, c.FailTask(at=at, key=key, attempt=state.attempt, failure=failure))
     if node.type == "timer":
         return [e.TimerFired(at=at, key=key)]
     if node.type == "form":
@@ -451,6 +526,14 @@ def _waiting(flow: Flow, key: str) -> TaskState:
     return state
 
 
+def _heard(run: Run, command: c.SendSignal) -> bool:
+    """The message came before."""
+    if not command.id:
+        return False
+    digest = signal_digest(command.name, command.payload, len(command.payload))
+    return repeated(run, command.id, command.at, digest)
+
+
 def _signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
     run, name = flow.run, command.name
     declared = flow.plan.signals.get(name)
@@ -462,7 +545,7 @@ def _signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
             f"`{run.definition}` declares no signal `{name}`; it declares: {known}",
             hint=f"did you mean `{near[0]}`?" if near else "declare it by a task of type signal",
         )
-    if command.id and command.id in run.seen:
+    if _heard(run, command):
         return []
     if run.stopping is not None:
         raise Rejected("run-stopping", f"run {run.id} is being stopped and takes no more signals")

@@ -11,10 +11,12 @@ from typing import assert_never
 from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow, static
+from penstock.core import hands
+from penstock.core.flow import BEGIN, DEADLINE, RUN, Flow, static
+from penstock.core.generations import reset, resume, rewind
+from penstock.core.identity import remember, signal_digest
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
-from penstock.core.owed import owed
 from penstock.core.values import encode
 from penstock.model import events as e
 from penstock.model.effects import Admit, Answer, Execute
@@ -24,6 +26,7 @@ from penstock.model.run import (
     COMPENSATED,
     COMPENSATING,
     COMPLETED,
+    CONTINUED,
     CREATED,
     FAILED,
     INLINE_BYTES_MAX,
@@ -42,15 +45,13 @@ from penstock.model.run import (
 )
 
 NOT_MOVING = (COMPENSATING, CREATED)
-SEEN_MAX = 1000
-"""Message ids that a run remembers, so that a repeat is harmless."""
 
 
 def evolve(flow: Flow, event: e.Event, *, replaying: bool = True) -> None:
     """Fold one event into the flow's run, in place."""
     run = flow.run
     flow.begin_event(event, run.revision + 1, replaying=replaying)
-    if run.pending:
+    if run.pending and type(event) is not e.UpdateAnswered:  # an answer comes before what is owed
         run.pending.pop(0)  # what was owed is this event
     _apply(flow, run, event)
     flow.drain()
@@ -84,6 +85,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             )
             state.attempt, state.charged = event.attempt + 1, state.charged + 1
             state.lost, state.poison, state.started = 0, 0, False
+            state.deferred = False
             if event.progress != e.NULL:
                 state.progress = bytes(event.progress)
             flow.effects.append(Execute(event.key, state.attempt, state.due))
@@ -97,6 +99,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             state.lost = state.lost if event.cut else state.lost + 1
             state.poison = state.poison + 1 if event.counted else state.poison
             state.status, state.started, state.due = SCHEDULED, False, None
+            state.deferred = False
             if event.progress != e.NULL:
                 state.progress = bytes(event.progress)
             flow.effects.append(Execute(event.key, state.attempt))
@@ -148,8 +151,10 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.keep(state, flow.seq << REF_SHIFT, bytes(event.output))
             flow.shut(path, scope, state)
             flow.complete(path, scope, node, state)
-        case e.Published() | e.DataConflicted() | e.SnapshotTaken():
+        case e.Published() | e.DataConflicted() | e.SnapshotTaken() | e.UpdateAnswered():
             pass
+        case e.CommandAccepted():
+            remember(run, event.id, event.at, event.digest)
         case e.SignalSent():
             flow.deliver(event.id, SignalOut(event.key, event.run, event.name, event.payload))
         case e.SignalDelivered():
@@ -170,7 +175,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
         case e.RunPaused():
             run.paused, run.paused_at = True, event.at
         case e.RunResumed():
-            _resume(flow, run, event.at)
+            resume(flow, run, event.at)
         case e.CancelRequested():
             run.cancel_requested = True
             failure = Failure(code="cancelled", message=event.reason or "cancelled")
@@ -184,7 +189,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
         case e.UndoCompleted():
             run.undoing.pop(event.key)
             flow.mark_undone(event.key, COMPENSATED)
-            flow.undo_next()
+            _undo_on(flow, run, event.at)
         case e.UndoRetried():
             undoing = run.undoing[event.key]
             undoing.attempt, undoing.failure, undoing.due = (
@@ -211,7 +216,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             undoing.failure = event.failure
             run.undo_failed.append(undoing)
             flow.mark_undone(event.key, UNDO_FAILED)
-            flow.undo_next()
+            _undo_on(flow, run, event.at)
         case e.RunFailed():
             run.failure = event.failure
             _close(run, FAILED, event.at)
@@ -227,8 +232,34 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             leaving = dict(run.leaving)
             _close(run, TERMINATED, event.at)
             run.leaving = leaving  # nobody waits for them, but they are still to be told
+        case e.TaskDeferred():
+            hands.defer(flow, event)
+        case e.TaskSkipped():
+            hands.skip_task(flow, event)
+        case e.RetryFired():
+            hands.fire_retry(flow, run, event)
+        case e.UndoResolved():
+            if hands.resolved(flow, run, event):
+                _undo_on(flow, run, event.at)
+        case e.AttributesChanged():
+            hands.attributes_after(run, event)
+        case e.RunContinued():
+            run.stopping = CONTINUED
+            _close(
+                run, CONTINUED, event.at
+            )  # what it had open is the next generation's to keep or to stop
+        case e.RunReset():
+            reset(flow, run, event)
         case _:
             assert_never(event)
+
+
+def _undo_on(flow: Flow, run: Run, at: float) -> None:
+    """One undo is over: the next."""
+    if run.compensating:
+        flow.undo_next()
+    else:
+        rewind(flow, run, at)
 
 
 def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
@@ -285,13 +316,15 @@ def _close(run: Run, status: str, at: float) -> None:
     run.outgoing.clear()
     run.leaving.clear()
     run.active, run.grace, run.due, run.begin, run.held = 0, None, None, None, False
+    run.rewinding = False
     run.finished = True
 
 
 def _signal(flow: Flow, run: Run, event: e.SignalReceived) -> None:
     if event.id:
-        run.seen.append(event.id)
-        del run.seen[:-SEEN_MAX]
+        size = event.beside["payload"][1] if event.beside else len(bytes(event.payload))
+        digest = signal_digest(event.name, bytes(event.payload), size)
+        remember(run, event.id, event.at, digest)
     raw = bytes(event.payload)
     letter = Letter(
         ref=flow.seq << REF_SHIFT,
@@ -314,7 +347,7 @@ def _signal(flow: Flow, run: Run, event: e.SignalReceived) -> None:
     elif event.name not in flow.plan.transient:
         run.signals.setdefault(event.name, []).append(letter)
     elif event.update:
-        flow.effects.append(
+        flow.answered(
             Answer(
                 event.id, b"null", refused=f"nobody waits for `{event.name}`, and it is not kept"
             )
@@ -357,43 +390,10 @@ def _inherit(flow: Flow, event: e.ChildClosed) -> None:
 def _child_left(flow: Flow, event: e.ChildClosed) -> None:
     """A child that was given up has ended; if it was done before it heard of that, it is undone with the rest."""
     del flow.run.leaving[event.key]
-    if event.status == COMPLETED:
+    if event.status == COMPLETED and not event.key.startswith("~"):  # of this generation
         node = flow.plan.node(static(event.key))
         if node.compensate is None:
             _inherit(flow, event)
         else:
             flow.push_undo_of_left(event.key, node, bytes(event.output))
     flow.go_on()
-
-
-def _resume(flow: Flow, run: Run, at: float) -> None:
-    """Relative waits are shifted by the pause, absolute ones are not; what may begin, begins."""
-    began = run.paused_at or at
-    shift = at - began
-    run.paused, run.paused_at = False, None
-    run.dues.clear()
-    if run.due is not None:
-        run.due += shift
-        flow.due(run.due, RUN)
-    if run.begin is not None:
-        run.begin += shift
-        flow.due(run.begin, BEGIN)
-    if run.deadline is not None and not run.late:
-        flow.due(run.deadline, DEADLINE)
-    if run.grace is not None:
-        flow.due(run.grace, GRACE)
-    for path, scope in run.scopes.items():
-        for id, state in scope.tasks.items():
-            underway = state.status == RETRYING and state.due is not None and state.due < began
-            if state.due is not None and not state.absolute and not underway:
-                state.due += shift
-                if state.form is not None:
-                    state.form.due = state.due
-            if state.deadline is not None:
-                state.deadline += shift
-            key = flow.key(path, id)
-            if state.due is not None and state.status == WAITING:
-                flow.due(state.due, key)
-            if state.deadline is not None:
-                flow.due(state.deadline, key)
-    flow.effects.extend(owed(run))

@@ -71,8 +71,8 @@ class Flow:
     """See the module's docstring."""
 
     __slots__ = (
-        "_advances", "_checks", "_cursor", "_faults", "_held", "_outcomes", "_replaying", "_todo", "at", "effects",
-        "globals", "plan", "run", "seq", "values",
+        "_advances", "_checks", "_cursor", "_faults", "_held", "_outcomes", "_replaying", "_todo", "answers", "at",
+        "effects", "globals", "plan", "run", "seq", "values",
     )  # fmt: skip
 
     def __init__(self, run: Run, plan: Plan) -> None:
@@ -81,6 +81,7 @@ class Flow:
         """Decoded values by reference that are in memory though not in the state."""
         self._held = 0
         self.effects: list[Effect] = []
+        self.answers: list[Answer] = []
         self.globals: Mapping[str, Any] = {}
         self.at = 0.0
         self.seq = 0
@@ -344,6 +345,14 @@ class Flow:
                 self.shut(path, scope, state)
             self.fail(path, scope, node, state, fault.failure)
 
+    def skip(self, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+        """Not done, and gone on from as if it were."""
+        state.status, state.ended_at = SKIPPED, self.at
+        if state.group is not None:
+            self._disarm(path, scope, state.group, node.id)
+        if self.run.stopping is None:
+            self._decide_links(path, scope, node, state)
+
     def route(self, path: str, scope: Scope, out: Out, taken: bool, rescue: bool = False) -> None:
         if taken and not rescue and scope.failure is not None:
             # In a failing scope only what an `always` link led to goes on, and what follows from it.
@@ -456,6 +465,8 @@ class Flow:
             self._checks.append(path)
         if state.attempt:
             self.run.active -= 1
+            if state.deferred:
+                state.deferred = False
         state.ended_at = self.at
 
     def keep(self, state: TaskState, ref: Ref, raw: bytes | None) -> None:
@@ -772,6 +783,9 @@ class Flow:
         run.stopping, run.failure = status, run.failure or failure
         run.paused, run.paused_at = False, None
         run.grace = run.due = None
+        if run.rewinding:
+            run.undo += run.rewind
+            run.rewind, run.rewinding = [], False
         for path in list(run.scopes):
             scope = run.scopes.get(path)
             if scope is None:
@@ -1169,9 +1183,13 @@ class Flow:
                 self.ask(reply, path, f"reply of `{node.id}`")
                 raw = self.asked()[1]
             except Fault as fault:
-                self.effects.append(Answer(id, b"null", refused=fault.failure.message))
+                self.answered(Answer(id, b"null", refused=fault.failure.message))
                 return
-        self.effects.append(Answer(id, raw))
+        self.answered(Answer(id, raw))
+
+    def answered(self, answer: Answer) -> None:
+        self.effects.append(answer)
+        self.answers.append(answer)
 
     def deliver(self, id: str, out: SignalOut) -> None:
         self.run.outgoing[id] = out

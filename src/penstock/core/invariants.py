@@ -195,12 +195,14 @@ def _maps(flow: Flow) -> Iterator[str]:
 
 
 def _undo(run: Run) -> Iterator[str]:
-    keys = [entry.key for entry in run.undo]
+    keys = [entry.key for entry in (*run.undo, *run.rewind)]
     keys += [*run.undoing, *(failed.entry.key for failed in run.undo_failed)]
     if len(keys) != len(set(keys)):
         yield "one execution would be undone twice"
-    if run.undoing and not run.compensating:
+    if run.undoing and not run.compensating and not run.rewinding and run.stopping is None:
         yield "something is undone before the run compensates"
+    if run.rewinding and not (run.paused and (run.undoing or run.undo_failed)):
+        yield "the run rewinds and undoes nothing"
     if run.compensating and run.stopping is None:
         yield "the run compensates and does not stop"
     if run.compensating and any(

@@ -26,6 +26,8 @@ def owed(run: Run) -> list[Effect]:
         for id, state in scope.tasks.items():
             key = f"{path}/{id}" if path else id
             if state.attempt and state.status in (SCHEDULED, RUNNING, RETRYING):
+                if state.deferred and run.stopping is None:
+                    continue  # nobody here is to do anything for it
                 due = state.due if state.status == RETRYING else None
                 stopping = run.stopping is not None
                 found.append(
@@ -87,7 +89,8 @@ class Reason:
     """One thing that an open run waits for."""
 
     kind: str
-    """`attempt`, `retry`, `timer`, `signal`, `form`, `child`, `undo`, `undo-failed`, `mutex`, `start`, `quota`, `pause`, `delivery`."""
+    """`attempt`, `retry`, `timer`, `signal`, `form`, `child`, `undo`, `undo-failed`, `mutex`, `start`, `quota`, `pause`, `delivery`,
+    `token`."""
     key: str
     message: str
     due: float | None = None
@@ -98,7 +101,7 @@ def reasons(run: Run) -> list[Reason]:
     found: list[Reason] = []
     if run.closed:
         return found
-    if run.paused:
+    if run.paused and not run.rewinding:
         found.append(Reason("pause", "", "the run is paused; resume it to go on"))
     if run.begin is not None:
         found.append(Reason("start", "", "the start is delayed", run.begin))
@@ -110,7 +113,10 @@ def reasons(run: Run) -> list[Reason]:
     for path, scope in run.scopes.items():
         for id, state in scope.tasks.items():
             key = f"{path}/{id}" if path else id
-            if state.status in (SCHEDULED, RUNNING) and state.attempt:
+            if state.deferred:
+                message = f"attempt {state.attempt} of `{key}` is to be completed from outside"
+                found.append(Reason("token", key, message, state.due))
+            elif state.status in (SCHEDULED, RUNNING) and state.attempt:
                 found.append(
                     Reason("attempt", key, f"attempt {state.attempt} of `{key}` is to end")
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from penstock.core.decide import decide
 from penstock.core.evolve import evolve
@@ -16,7 +16,7 @@ from penstock.core.flow import Flow
 from penstock.errors import PenstockError
 from penstock.model.commands import Command, Wake
 from penstock.model.effects import Effect
-from penstock.model.events import Event
+from penstock.model.events import Event, UpdateAnswered
 
 EVENTS_MAX = 10_000
 """Events of one turn; a Wake with more timers due is taken again."""
@@ -31,12 +31,37 @@ class Turn(Struct):
     """By the place of the command."""
 
 
+def _answer(flow: Flow, events: list[Event]) -> None:
+    """Updates that were just taken: their answers are facts too, before whatever else follows."""
+    answers, flow.answers = flow.answers, []
+    for answer in answers:
+        event = UpdateAnswered(
+            at=flow.at, id=answer.id, output=Raw(answer.output), refused=answer.refused
+        )
+        evolve(flow, event, replaying=False)
+        events.append(event)
+
+
+def apply(flow: Flow, event: Event, events: list[Event]) -> None:
+    """Fold a new event, and those that follow from it, and note them in order."""
+    evolve(flow, event, replaying=False)
+    events.append(event)
+    if flow.answers:
+        _answer(flow, events)
+    pending = flow.run.pending
+    while pending:
+        owed = pending[0]
+        evolve(flow, owed, replaying=False)
+        events.append(owed)
+        if flow.answers:
+            _answer(flow, events)
+
+
 def turn(flow: Flow, commands: Sequence[Command]) -> Turn:
     """Take the commands in order; the flow's run is changed in place, so that it is one append or none."""
     events: list[Event] = []
     refused: dict[int, PenstockError] = {}
-    flow.effects = []
-    pending = flow.run.pending
+    flow.effects, flow.answers = [], []
     for place, command in enumerate(commands):
         while True:
             try:
@@ -45,12 +70,7 @@ def turn(flow: Flow, commands: Sequence[Command]) -> Turn:
                 refused[place] = error
                 break
             for event in decided:
-                evolve(flow, event, replaying=False)
-                events.append(event)
-                while pending:
-                    owed = pending[0]
-                    evolve(flow, owed, replaying=False)
-                    events.append(owed)
+                apply(flow, event, events)
             if not decided or not isinstance(command, Wake) or len(events) > EVENTS_MAX:
                 break
     flow.evict()

@@ -20,7 +20,7 @@ from penstock.engine.history import Entry
 from penstock.engine.inbox import Item
 from penstock.engine.jobs import Jobs, due_of, underway
 from penstock.engine.queues import HIGH
-from penstock.errors import EvaluationError, PenstockError
+from penstock.errors import CompleteLater, EvaluationError, PenstockError
 from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.model.failure import Failure
@@ -53,6 +53,12 @@ class Attempts:
         self._make = Jobs(engine)
         self._known: set[Ticket] = set()
         """Queued, under way, or waiting for their time."""
+        self._timed: set[Ticket] = set()
+        """Those of them that wait for their time."""
+        self.paused: set[str] = set()
+        """Definitions that an operator has paused: no attempt of their runs is begun."""
+        self._held: dict[str, set[str]] = {}
+        """Runs that have something to begin and belong to those, by definition."""
         self._busy: dict[str, int] = {}
         """How many of those a run has: it stays in memory while it has any."""
         self._jobs: dict[Ticket, Job] = {}
@@ -77,26 +83,32 @@ class Attempts:
     def want(self, entry: Entry, effect: f.Execute) -> None:
         """The state wants this attempt, now or when it is due."""
         run = entry.flow.run
-        ticket = (run.id, effect.key, effect.attempt, effect.undo)
-        if ticket in self._known or (run.paused and not effect.undo):
+        ticket = (run.id, effect.key, effect.attempt, effect.undo, run.generation)
+        if ticket in self._known:
+            if effect.due is not None and ticket in self._timed:
+                self._due(ticket)  # somebody may have fired it before its time
+            return
+        if run.paused and not effect.undo:
             return
         self._known.add(ticket)
         self._busy[run.id] = self._busy.get(run.id, 0) + 1
         if effect.due is not None and effect.due > self._engine.clock.now():
+            self._timed.add(ticket)
             self._engine.timers.add(effect.due, self._due, ticket)
         else:
             self._offer(ticket, entry)
 
     def abandon(self, run: Run, effect: f.Abandon) -> None:
         """It still reports; but one that was never begun here has nobody to report it, so that is recorded at once."""
-        ticket = (run.id, effect.key, effect.attempt, False)
+        ticket = (run.id, effect.key, effect.attempt, False, run.generation)
         if ticket in self._jobs:
             self._tell(ticket)
         elif run.stopping is not None:
             failure = Failure(code="cancelled", message=f"`{effect.key}` was not begun any more")
             command = c.FailTask(
-                at=self._engine.clock.now(), key=effect.key, attempt=effect.attempt, failure=failure
-            )
+                at=self._engine.clock.now(), key=effect.key, attempt=effect.attempt, failure=failure,
+                generation=run.generation,
+            )  # fmt: skip
             self._engine.post(run.id, Item(command))
 
     def promote(self, entry: Entry) -> None:
@@ -104,34 +116,41 @@ class Attempts:
         run = entry.flow.run
         for effect in owed(run) if self.dispatch.waiting else ():
             if isinstance(effect, f.Execute):
-                self.dispatch.promote((run.id, effect.key, effect.attempt, effect.undo))
+                self.dispatch.promote(
+                    (run.id, effect.key, effect.attempt, effect.undo, run.generation)
+                )
 
-    def keep(self, run_id: str, wanted: list[f.Effect]) -> None:
+    def keep(self, run: Run, wanted: list[f.Effect]) -> None:
         """Another has written: attempts of the run that are not wanted any more are told."""
+        run_id = run.id
         if run_id not in self._busy:
             return
-        attempts = {(run_id, e.key, e.attempt, e.undo) for e in wanted if isinstance(e, f.Execute)}
+        attempts = {
+            (run_id, e.key, e.attempt, e.undo, run.generation)
+            for e in wanted
+            if isinstance(e, f.Execute)
+        }
         for ticket in [t for t in self._jobs if t[0] == run_id and t not in attempts]:
             self._tell(ticket)
 
     def _tell(self, ticket: Ticket) -> None:
-        """It is not wanted any more. Activities do not tell an undo from the task's own attempt of that number, which
-        they told when the undo began."""
-        run_id, key, attempt, undo = ticket
-        if undo or (run_id, key, attempt, True) not in self._jobs:
+        """It is not wanted any more. Activities do not tell an undo from the task's own attempt of that number, nor
+        that of one generation from the next: the older were told when the newer began."""
+        run_id, key, attempt, undo, generation = ticket
+        newer = (
+            each
+            for each in self._jobs
+            if each[:3] == ticket[:3] and (each[4], each[3]) > (generation, undo)
+        )
+        if next(newer, None) is None:
             self._engine.activities.cancel(run_id, key, attempt)
 
     def busy(self, run_id: str) -> bool:
         return run_id in self._busy
 
-    def known(self, run_id: str, effect: f.Execute | f.Abandon) -> bool:
+    def known(self, ticket: Ticket) -> bool:
         """This very process is at that attempt."""
-        return (
-            run_id,
-            effect.key,
-            effect.attempt,
-            isinstance(effect, f.Execute) and effect.undo,
-        ) in self._known
+        return ticket in self._known
 
     def once(self, entry: Entry, key: str) -> bool:
         """The task, or its activity, says that it runs at most once."""
@@ -156,6 +175,7 @@ class Attempts:
     def lost_ownership(self) -> None:
         """Nothing that is under way here counts any more."""
         self._known.clear()
+        self._timed.clear()
         self._busy.clear()
         self.unserved.clear()
         self.dispatch.clear()
@@ -170,11 +190,18 @@ class Attempts:
             for job in self._jobs.values()
         )
 
+    def pause(self, definitions: set[str]) -> None:
+        """Which definitions are paused from now on; what was held of the others begins."""
+        self.paused = definitions
+        for definition in [each for each in self._held if each not in definitions]:
+            for run_id in self._held.pop(definition):
+                self._engine.post(run_id, Item(None))
+
     # --- beginning -------------------------------------------------------------------------------------------
 
     def _due(self, ticket: Ticket) -> None:
-        """Its time has come, unless a pause has put it off."""
-        if ticket not in self._known:
+        """Its time has come, unless a pause has put it off, or it was fired before."""
+        if ticket not in self._known or ticket not in self._timed:
             return
         engine = self._engine
         entry = engine.cache.get(ticket[0])
@@ -186,6 +213,7 @@ class Attempts:
         if due is not None and due > engine.clock.now():
             engine.timers.add(due, self._due, ticket)
         else:
+            self._timed.discard(ticket)
             self._offer(ticket, entry)
 
     def _offer(self, ticket: Ticket, entry: Entry) -> None:
@@ -232,7 +260,7 @@ class Attempts:
         self._drop(ticket)
         command = c.FailTask(
             at=self._engine.clock.now(), key=ticket[1], attempt=ticket[2], failure=Failure(code=code, message=message),
-            final=code == "expression-failed",
+            final=code == "expression-failed", generation=ticket[4],
         )  # fmt: skip
         self._engine.post(ticket[0], Item(command))
 
@@ -284,6 +312,10 @@ class Attempts:
             # It left the memory because another wrote; loading it again offers what is still wanted.
             self._drop(ticket)
             engine.post(ticket[0], Item(None))
+            return False
+        if self.paused and entry.row.definition in self.paused and not ticket[3]:
+            self._held.setdefault(entry.row.definition, set()).add(ticket[0])
+            self._drop(ticket)
             return False
         try:
             job = self._make.job(entry.flow, ticket)
@@ -363,8 +395,9 @@ class Attempts:
     async def _begin_recorded(self, ticket: Ticket, job: Job) -> None:
         engine = self._engine
         begun = c.StartTask(
-            at=job.started_at, key=job.key, attempt=job.attempt, worker=engine.node, undo=job.undo
-        )
+            at=job.started_at, key=job.key, attempt=job.attempt, worker=engine.node, undo=job.undo,
+            generation=job.generation,
+        )  # fmt: skip
         try:
             await engine.command(job.run_id, begun)
         except PenstockError:
@@ -407,6 +440,8 @@ class Attempts:
         self._known.discard(ticket)
         if self.dispatch.waiting:
             self.dispatch.withdraw(ticket)
+        if self._timed:
+            self._timed.discard(ticket)
         run_id = ticket[0]
         left = self._busy[run_id] - 1
         if left:
@@ -432,8 +467,8 @@ class Attempts:
         if points.reach is not None:
             points.reach("report.before")
         engine = self._engine
-        run_id, key, attempt = job.run_id, job.key, job.attempt
-        ticket = (run_id, key, attempt, job.undo)
+        run_id, key, attempt, generation = job.run_id, job.key, job.attempt, job.generation
+        ticket = (run_id, key, attempt, job.undo, generation)
         if engine.owner is None:
             self.told(ticket)  # begun as the owner, which this process is no longer
         else:
@@ -441,7 +476,7 @@ class Attempts:
             if type(outcome) is Done:
                 command = c.CompleteTask(
                     at=now, key=key, attempt=attempt, output=outcome.output, logs=outcome.logs,
-                    undo=job.undo,
+                    undo=job.undo, generation=generation,
                 )  # fmt: skip
                 if self._progress:
                     self._progress.pop((run_id, key), None)
@@ -457,14 +492,21 @@ class Attempts:
         beaten = self._progress.pop((job.run_id, job.key), None)
         progress = None if beaten is None else beaten[1]
         if isinstance(outcome, Broken):
+            if outcome.failure.code == CompleteLater.code and not job.undo:
+                limit = job.start_to_close
+                return c.DeferTask(
+                    at=now, key=job.key, attempt=job.attempt, due=None if limit is None else job.started_at + limit,
+                    retry=outcome.retry, began=job.started_at, logs=outcome.logs, generation=job.generation,
+                )  # fmt: skip
             return c.FailTask(
                 at=now, key=job.key, attempt=job.attempt, failure=outcome.failure, retry=outcome.retry,
                 final=outcome.final, died=outcome.died, progress=progress, logs=outcome.logs, once=job.once,
-                undo=job.undo,
+                undo=job.undo, generation=job.generation,
             )  # fmt: skip
         assert isinstance(outcome, Cut)
         return c.LoseTask(
-            at=now, key=job.key, attempt=job.attempt, progress=progress, once=job.once, undo=job.undo, cut=True
+            at=now, key=job.key, attempt=job.attempt, progress=progress, once=job.once, undo=job.undo, cut=True,
+            generation=job.generation,
         )  # fmt: skip
 
     def _heartbeat(self, job: Job, progress: Any) -> None:
@@ -478,7 +520,9 @@ class Attempts:
             return
         self._progress[(job.run_id, job.key)] = (now, raw)
         if raw != b"null":
-            command = c.RecordProgress(at=now, key=job.key, attempt=job.attempt, progress=raw)
+            command = c.RecordProgress(
+                at=now, key=job.key, attempt=job.attempt, progress=raw, generation=job.generation
+            )
             self._engine.post(job.run_id, Item(command))
 
     def _pulse(self) -> None:
@@ -494,8 +538,9 @@ class Attempts:
             long.append(ticket)
             if not ticket[3] and engine.owner is not None:
                 command = c.StartTask(
-                    at=now, key=ticket[1], attempt=ticket[2], worker=engine.node, began=begun
-                )
+                    at=now, key=ticket[1], attempt=ticket[2], worker=engine.node, began=begun,
+                    generation=ticket[4],
+                )  # fmt: skip
                 engine.post(ticket[0], Item(command))
         for ticket in long:
             del fresh[ticket]

@@ -270,7 +270,7 @@ class Engine:
             entry, outcome, readings, items = made
             if outcome.events:
                 try:
-                    appends.append(self._append_of(entry, outcome.events))
+                    appends.append(self.append_of(entry, outcome.events))
                 except Exception as error:
                     self._turn_failed(run_id, items, error)
                     continue
@@ -291,7 +291,7 @@ class Engine:
                 points.reach("append.after")
                 points.each("stored", taken)
         if results and self.owner is None and self.hints is not None and not self.hints.in_append:
-            await self._tell_owner([run_id for run_id, _, _, outcome, _ in taken if outcome.events])
+            await self.tell_owner([run_id for run_id, _, _, outcome, _ in taken if outcome.events])
         place = 0
         for run_id, entry, items, outcome, readings in taken:
             if outcome.events:
@@ -413,13 +413,16 @@ class Engine:
         self.cache.clear()
         self.newest.clear()
 
-    def _append_of(self, entry: Entry, events: list[Event]) -> Append:
+    def append_of(self, entry: Entry, events: list[Event]) -> Append:
         run, row = entry.flow.run, entry.row
         expected = row.revision
         row.status, row.revision = run.status, run.revision
         row.updated_at, row.ended_at = run.updated_at, run.ended_at
         row.paused, row.open = run.paused, run.ended_at is None
         row.next_due = run.dues[0][0] if run.dues else None
+        if run.attributes is not entry.attributes and (run.attributes or expected):
+            entry.attributes = run.attributes
+            row.attributes = encode(run.attributes)
         if expected == 0:
             row.created_at, row.created_by, row.priority = (
                 run.created_at,
@@ -429,8 +432,6 @@ class Engine:
             row.deadline = run.deadline
             if run.parent is not None:
                 row.parent = f"{run.parent}\n{run.parent_key}"
-            if run.attributes:
-                row.attributes = encode(run.attributes)
         blobs: dict[bytes, bytes] = {}
         payloads = [encode_event(event, blobs) for event in events]
         return Append(
@@ -570,7 +571,7 @@ class Engine:
             if item.future is not None and not item.future.done():
                 item.future.set_exception(error)
 
-    async def _tell_owner(self, run_ids: list[str]) -> None:
+    async def tell_owner(self, run_ids: list[str]) -> None:
         """Before the callers are answered, as they may be gone right after."""
         try:
             owner = await self.store.owner()
@@ -687,7 +688,7 @@ class Engine:
             points.reach("recovery.owed")
         run = entry.flow.run
         wanted = owed(run)
-        self.attempts.keep(run_id, wanted)
+        self.attempts.keep(run, wanted)
         self._perform(run_id, entry, wanted)
         self._arm(run_id, entry)
         if run.closed:
@@ -715,8 +716,10 @@ class Engine:
     def refresh_if_behind(self, row: Row) -> None:
         """The row as stored: if the run in memory is older, look again."""
         entry = self.cache.get(row.id)
-        if entry is not None and entry.row.revision >= row.revision:
-            return
+        if entry is not None:
+            mine, stored = entry.row, row
+            if (mine.generation, mine.revision) >= (stored.generation, stored.revision):
+                return
         if (
             entry is not None
             or row.open
@@ -822,6 +825,11 @@ class Engine:
 
     async def load_globals(self) -> None:
         self.globals = {name: decode(raw) for name, raw in (await self.store.data_global()).items()}
+
+    async def load_paused(self) -> None:
+        """Which definitions operators have paused (SPEC 4.9)."""
+        records = await self.store.records("paused")
+        self.attempts.pause({each.id for each in records})
 
     async def bring(self, run_id: str, refs: set[int]) -> None:
         """Load values that a reader needs."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.flow import Flow
+from penstock.core.generations import task_key
 from penstock.core.values import decode, encode
 from penstock.engine import points
 from penstock.engine.history import Entry
@@ -141,10 +142,11 @@ class Errands:
         row = await self._engine.store.find(child)
         if child in self._starting:
             return  # whoever starts it finds that the parent does not want it, and cancels it
-        if row is None or row.parent != f"{run_id}\n{key}":
+        if row is None or row.parent != f"{run_id}\n{task_key(key)}":
             # It never began, and does not any more: the parent need not wait for it.
             await self._try(
-                run_id, c.CloseChild(at=self._engine.clock.now(), key=key, status="CANCELLED")
+                run_id,
+                c.CloseChild(at=self._engine.clock.now(), key=key, status="CANCELLED", run=child),
             )
             return
         if row.open:
@@ -175,7 +177,7 @@ class Errands:
         undo: tuple[Undo, ...] = tuple(run.undo) if run.status == COMPLETED else ()
         command = c.CloseChild(
             at=self._engine.clock.now(), key=run.parent_key, status=run.status, output=output or b"null", failure=run.failure,
-            undo=undo,
+            undo=undo, run=run.id,
         )  # fmt: skip
         await self._try(run.parent, command)
 

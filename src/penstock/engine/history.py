@@ -22,12 +22,14 @@ class Entry:
     """A run in memory, as far as it is on disk (or about to be)."""
 
     __slots__ = (
-        "armed", "flow", "hash", "row", "snapshot_at", "snapshot_bytes", "tail", "tail_bytes",
+        "armed", "attributes", "flow", "hash", "row", "snapshot_at", "snapshot_bytes", "tail", "tail_bytes",
     )  # fmt: skip
 
     def __init__(self, flow: Flow, row: Row) -> None:
         self.flow, self.row = flow, row
         self.hash = row.hash
+        self.attributes = flow.run.attributes
+        """As the row has them; a change makes another mapping."""
         self.armed: float | None = None
         """When the timers will wake it."""
         self.tail = self.tail_bytes = self.snapshot_bytes = 0

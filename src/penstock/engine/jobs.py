@@ -74,9 +74,9 @@ class Jobs:
 
     def job(self, flow: Flow, ticket: Ticket) -> Job | None:
         """The attempt as a job, or None if the state does not want it any more; Need for values that are not here."""
-        run_id, key, attempt, undo = ticket
+        run_id, key, attempt, undo, generation = ticket
         run = flow.run
-        if run.closed:
+        if run.closed or run.generation != generation:
             return None
         if undo:
             return self._undo_job(run, key, attempt)
@@ -139,6 +139,8 @@ class Jobs:
 
 def due_of(flow: Flow, ticket: Ticket) -> float | None:
     """When the attempt is to begin, as the state says now."""
+    if flow.run.generation != ticket[4]:
+        return None
     if ticket[3]:
         undoing = flow.run.undoing.get(ticket[1])
         return None if undoing is None or undoing.attempt != ticket[2] else undoing.due
@@ -152,6 +154,8 @@ def due_of(flow: Flow, ticket: Ticket) -> float | None:
 def underway(flow: Flow, job: Job) -> bool:
     """It is recorded that the attempt begins, and nothing has come of it yet."""
     run = flow.run
+    if run.generation != job.generation:
+        return False
     if job.undo:
         undoing = run.undoing.get(job.key)
         return undoing is not None and undoing.attempt == job.attempt and undoing.started

@@ -13,8 +13,8 @@ from penstock.model.queue import QueueOptions, QueueView
 from penstock.policy.limits import Rate
 from penstock.policy.shares import Shares, aged
 
-Ticket = tuple[str, str, int, bool]
-"""(run id, key, attempt, undo)"""
+Ticket = tuple[str, str, int, bool, int]
+"""(run id, key, attempt, undo, generation)"""
 HIGH, PRIORITIES = 0, 3
 SLACK = 64
 

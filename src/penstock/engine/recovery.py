@@ -99,6 +99,7 @@ class Ownership:
         if points.reach is not None:
             points.reach("recovery.claimed")
         engine.own(owner, await engine.store.head())
+        await engine.load_paused()
         self._clean = clean
         await engine.queueing.load()
         await self._recover(clean=clean)
@@ -137,16 +138,17 @@ class Ownership:
         now = engine.clock.now()
         if not clean:
             for effect in owed(entry.flow.run):
-                if isinstance(effect, Execute | Abandon) and not engine.attempts.known(
-                    run_id, effect
-                ):
+                if not isinstance(effect, Execute | Abandon):
+                    continue
+                undo = isinstance(effect, Execute) and effect.undo
+                generation = entry.flow.run.generation
+                ticket = (run_id, effect.key, effect.attempt, undo, generation)
+                if not engine.attempts.known(ticket):
                     self.counts["lost"] += 1
-                    undo = isinstance(effect, Execute) and effect.undo
                     lost = c.LoseTask(
                         at=now, key=effect.key, attempt=effect.attempt,
-                        once=engine.attempts.once(entry, effect.key), undo=undo,
+                        once=engine.attempts.once(entry, effect.key), undo=undo, generation=generation,
                     )  # fmt: skip
-                    ticket = (run_id, effect.key, effect.attempt, undo)
                     engine.attempts.hold(ticket)
                     engine.post(run_id, Item(lost, ticket=ticket))
         if points.reach is not None:
@@ -180,6 +182,7 @@ class Ownership:
                     engine.owner = await engine.store.renew(engine.owner)
                     engine.newest.clear()  # another process may have registered a newer version
                     await engine.load_globals()
+                    await engine.load_paused()
                     await engine.queueing.load()
                     await self._look_around()
                     engine.retention.tick()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from math import isfinite
 from typing import Any
 
 from msgspec import Raw
@@ -14,9 +13,12 @@ from msgspec.json import encode
 
 from penstock.core.decide import PRIORITIES
 from penstock.core.flow import Flow
+from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
 from penstock.engine.audit import audit
+from penstock.engine.checks import check_texts, check_times, checked_id, kept
+from penstock.engine.control import LocalControl, identified
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
 from penstock.engine.history import Entry
@@ -32,7 +34,7 @@ from penstock.errors import EvaluationError, Fenced, NotFound, Rejected, RunFail
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
-from penstock.model.events import Event, RunStarted, SnapshotTaken
+from penstock.model.events import Event, RunReset, RunStarted, SnapshotTaken
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.model.queue import QueueView
 from penstock.model.run import COMPLETED, REF_SHIFT
@@ -40,7 +42,7 @@ from penstock.ports.runs import Change, HistoryItem, Moment, Registered, RunView
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.ports.store import Owner, Query, Row
 
-ID_CHARACTERS_MAX = 512
+IF_EXISTS = ("attach", "reject", "replace", "after-close")
 LOOK_SECONDS = 0.1
 LOOK_SECONDS_MAX = 1.0
 NET_SECONDS = 5.0
@@ -53,9 +55,10 @@ class LocalRuns:
     def __init__(self, engine: Engine, ownership: Ownership) -> None:
         self.engine, self.ownership = engine, ownership
         keeper = Schedules(engine, self.start)
-        self.schedules = ScheduleActs(engine, keeper, self._plan, _check_texts)
+        self.schedules = ScheduleActs(engine, keeper, self._plan, check_texts)
         self._keyed = KeyedStarts(engine, self.start, self._plan)
         self.data = LocalData(engine)
+        self.control = LocalControl(engine, self)
 
     # --- definitions and starts ------------------------------------------------------------------------------
 
@@ -77,18 +80,19 @@ class LocalRuns:
         metadata: Mapping[str, Any] | None = None,
         attributes: Mapping[str, Any] | None = None,
         created_by: str | None = None,
+        idempotency_key: str = "",
+        if_exists: str = "attach",
     ) -> str:
         """On disk on return. The same id with the same definition and input is the same run, started once."""
         engine = self.engine
-        if priority is not None and priority not in PRIORITIES:
+        command, plan = await self.start_command(
+            definition, input, id=id, version=version, priority=priority, deadline=deadline, delay=delay,
+            metadata=metadata, attributes=attributes, created_by=created_by, idempotency_key=idempotency_key,
+        )  # fmt: skip
+        if if_exists not in IF_EXISTS:
             raise Rejected(
-                "priority-unknown", f"`{priority}` is no priority; take high, normal or low"
+                "if-exists-unknown", f"`{if_exists}` is not one of: {', '.join(IF_EXISTS)}"
             )
-        run_id = _checked_id(id) if id is not None else uuid.uuid4().hex
-        raw = encode_payload(input)
-        _check_texts(created_by=created_by)
-        _check_times(deadline=deadline, delay=delay)
-        number, plan = await self._plan(definition, version)
         admission = engine.admission
         if (
             engine.open_runs + admission.starting >= engine.settings.runs_max
@@ -97,25 +101,47 @@ class LocalRuns:
             or engine.owner is None
         ):
             await admission.check(plan, id)
-        command = c.StartRun(
-            at=engine.clock.now(), id=run_id, definition=definition, version=number, input=raw,
-            priority=None if priority is None else PRIORITIES[priority], deadline=deadline, delay=delay,
-            metadata=_kept(metadata), attributes=_kept(attributes), created_by=created_by,
-        )  # fmt: skip
         try:
             admission.starting += 1
             if plan.runs_max is None:
-                await engine.command(run_id, command, plan)
+                await engine.command(command.id, command, plan)
             else:
                 with admission.start(definition):
-                    await engine.command(run_id, command, plan)
+                    await engine.command(command.id, command, plan)
         except Rejected as error:
             if error.code != "id-taken":
                 raise
-            await self._same(run_id, definition, raw)
+            await self._taken(command, plan, if_exists)
         finally:
             admission.starting -= 1
-        return run_id
+        return command.id
+
+    async def start_command(
+        self, definition: str, input: Any, *, id: str | None = None, version: str | None = None,
+        priority: str | None = None, deadline: float | None = None, delay: float | None = None,
+        metadata: Mapping[str, Any] | None = None, attributes: Mapping[str, Any] | None = None,
+        created_by: str | None = None, idempotency_key: str = "",
+    ) -> tuple[c.StartRun, Plan]:  # fmt: skip
+        """What a start asks for, checked, and the plan that it follows."""
+        if priority is not None and priority not in PRIORITIES:
+            raise Rejected(
+                "priority-unknown", f"`{priority}` is no priority; take high, normal or low"
+            )
+        if idempotency_key:
+            check_texts(idempotency_key=idempotency_key)
+            id = id or f"key-{digest_of(idempotency_key.encode())}"
+        run_id = checked_id(id) if id is not None else uuid.uuid4().hex
+        raw = encode_payload(input)
+        check_texts(created_by=created_by)
+        check_times(deadline=deadline, delay=delay)
+        number, plan = await self._plan(definition, version)
+        command = c.StartRun(
+            at=self.engine.clock.now(), id=run_id, definition=definition, version=number, input=raw,
+            priority=None if priority is None else PRIORITIES[priority], deadline=deadline, delay=delay,
+            metadata=kept(metadata), attributes=kept(attributes), created_by=created_by,
+            start_key=idempotency_key,
+        )  # fmt: skip
+        return command, plan
 
     async def start_keyed(
         self,
@@ -127,9 +153,9 @@ class LocalRuns:
         options: Mapping[str, Any],
     ) -> str:
         """A start that a key holds together with others (SPEC 4.6)."""
-        _check_texts(created_by=options.get("created_by"))
-        _check_times(deadline=options.get("deadline"), delay=options.get("delay"))
-        checked = None if id is None else _checked_id(id)
+        check_texts(created_by=options.get("created_by"))
+        check_times(deadline=options.get("deadline"), delay=options.get("delay"))
+        checked = None if id is None else checked_id(id)
         return await self._keyed.start(
             definition, input, id=checked, by_key=by_key, options=options
         )
@@ -151,16 +177,33 @@ class LocalRuns:
                 version = newest
         return version, await engine.plan(definition, version)
 
-    async def _same(self, run_id: str, definition: str, raw: bytes) -> None:
-        row = await self.find(run_id)
+    async def _taken(self, command: c.StartRun, plan: Plan, if_exists: str) -> None:
+        """A run of that id exists: attach to it, start in its place, or refuse."""
+        row = await self.find(command.id)
         first = decode_event((await self.engine.store.events(row.key, limit=1))[0].payload)
         assert isinstance(first, RunStarted)
         input = await self.engine.history.raw(row.key, 1 << REF_SHIFT)
-        if first.definition != definition or _form(input) != _form(raw):
+        same = first.definition == command.definition and _form(input) == _form(command.input)
+        key = command.start_key
+        if key and first.start_key == key and first.at > command.at - REMEMBERED_SECONDS:
+            if same:
+                return  # the answer of the first
+            raise Rejected(
+                "key-reused",
+                f"run {command.id} was started with this idempotency key, and another definition or input",
+                hint="give each start a key of its own; repeat one only with the same content",
+            )
+        if if_exists == "replace":
+            await self.control.generations.start(row, command, plan, replace_open=True)
+        elif if_exists == "after-close" or (key and if_exists == "attach" and not row.open):
+            await self.control.generations.start(row, command, plan, replace_open=False)
+        elif if_exists == "reject" or not same:
             raise Rejected(
                 "id-taken",
-                f"run {run_id} exists already, with another definition or input",
+                f"run {command.id} exists already"
+                + ("" if if_exists == "reject" else ", with another definition or input"),
                 hint="choose another id, or start it with the same input to attach to it",
+                run_id=command.id,
             )
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -172,15 +215,18 @@ class LocalRuns:
             raise NotFound(f"no definition `{id}`" + (f" version {version}" if version else ""))
         return decode_definition(row.document)
 
-    async def find(self, id: str) -> Row:
-        row = await self.engine.store.find(id)
+    async def find(self, id: str, generation: int | None = None) -> Row:
+        row = await self.engine.store.find(id, generation)
         if row is None:
-            raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
+            which = "" if generation is None else f" of generation {generation}"
+            raise NotFound(f"no run {id}{which}", hint="`penstock list` shows the runs")
         return row
 
-    async def show(self, id: str, at: Moment | None = None) -> RunView:
+    async def show(
+        self, id: str, at: Moment | None = None, generation: int | None = None
+    ) -> RunView:
         """The run as it is, or as it was: after event n, at a time, or at a named snapshot (SPEC 4.7)."""
-        row = await self.find(id)
+        row = await self.find(id, generation)
         events = [decode_event(each.payload) for each in await self.engine.store.events(row.key)]
         if at is not None:
             events = events[: _count_until(id, events, at)]
@@ -190,8 +236,8 @@ class LocalRuns:
     async def why(self, id: str) -> list[WhyView]:
         return await why(self.engine, id)
 
-    async def history(self, id: str) -> list[HistoryItem]:
-        row = await self.find(id)
+    async def history(self, id: str, generation: int | None = None) -> list[HistoryItem]:
+        row = await self.find(id, generation)
         return [
             HistoryItem(each.seq, each.position, decode_event(each.payload), each.hash.hex())
             for each in await self.engine.store.events(row.key)
@@ -244,7 +290,15 @@ class LocalRuns:
                     seq = each.seq
                     event = decode_event(each.payload)
                     yield Change(id, each.seq, event.type, row.status, event)
-                row = await self.find(id)
+                again = await self.find(id)
+                if again.key != row.key:
+                    # Another generation was opened: the end of this one, then that one after its copies.
+                    for each in await engine.store.events(row.key, after=seq):
+                        event = decode_event(each.payload)
+                        yield Change(id, each.seq, event.type, again.status, event)
+                    row, seq = again, await self._copied(again)
+                    continue
+                row = again
                 if not row.open and row.revision <= seq:
                     return
                 if row.revision > seq:
@@ -262,6 +316,14 @@ class LocalRuns:
                     noticed = queue.get_nowait() if not queue.empty() else None
         finally:
             engine.observers.unwatch(id, queue)
+
+    async def _copied(self, row: Row) -> int:
+        """How many events of the generation are copies of the one before."""
+        for each in reversed(await self.engine.store.events(row.key)):
+            event = decode_event(each.payload)
+            if isinstance(event, RunReset) and event.generation == row.generation:
+                return event.to
+        return 0
 
     async def list(self, query: Query) -> list[Row]:
         return await self.engine.store.list(query)
@@ -317,66 +379,48 @@ class LocalRuns:
         message_id: str = "",
     ) -> None:
         raw = encode_payload(payload)
-        _check_texts(name=name, by=by, message_id=message_id)
+        check_texts(name=name, by=by, message_id=message_id)
         await self.engine.command(
             id,
             c.SendSignal(at=self.engine.clock.now(), name=name, payload=raw, by=by, id=message_id),
         )
 
-    async def update(
-        self, id: str, name: str, payload: Any = None, *, by: str | None = None
-    ) -> Any:
-        """A message that is answered: by the reply of the task that takes it."""
-        engine = self.engine
-        update_id = uuid.uuid4().hex
-        raw = encode_payload(payload)
-        _check_texts(name=name, by=by)
-        answer = engine.observers.answering(update_id)
-        closed = engine.observers.closing(id)
-        try:
-            await engine.command(
-                id,
-                c.SendSignal(
-                    at=engine.clock.now(), name=name, payload=raw, by=by, id=update_id, update=True
-                ),
-            )
-            await asyncio.wait([answer, closed], return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return decode(answer.result())
-            raise Rejected(
-                "update-unanswered", f"run {id} has ended without taking update `{name}`"
-            )
-        finally:
-            answer.cancel()
-            engine.observers.unanswered(update_id)
-            engine.observers.unheard(id, closed)
-
     async def snapshot(self, id: str, name: str, *, by: str | None = None) -> None:
         """Give this moment of the run a name, and keep its state."""
         if not name or not name.isprintable():
             raise Rejected("name-invalid", "a snapshot needs a name of printable characters")
-        _check_texts(by=by)
+        check_texts(by=by)
         engine = self.engine
         engine.snapshot_with(id)
         await engine.command(id, c.NameSnapshot(at=engine.clock.now(), name=name, by=by))
 
-    async def pause(self, id: str, *, by: str | None = None, reason: str = "") -> None:
-        _check_texts(by=by, reason=reason)
-        await self.engine.command(id, c.PauseRun(at=self.engine.clock.now(), by=by, reason=reason))
+    async def pause(
+        self, id: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        check_texts(by=by, reason=reason, command_id=command_id)
+        command = c.PauseRun(at=self.engine.clock.now(), by=by, reason=reason)
+        await self.engine.command(id, identified(command, command_id))
 
-    async def resume(self, id: str, *, by: str | None = None, reason: str = "") -> None:
-        _check_texts(by=by, reason=reason)
-        await self.engine.command(id, c.ResumeRun(at=self.engine.clock.now(), by=by, reason=reason))
+    async def resume(
+        self, id: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        check_texts(by=by, reason=reason, command_id=command_id)
+        command = c.ResumeRun(at=self.engine.clock.now(), by=by, reason=reason)
+        await self.engine.command(id, identified(command, command_id))
 
-    async def cancel(self, id: str, *, by: str | None = None, reason: str = "") -> None:
-        _check_texts(by=by, reason=reason)
-        await self.engine.command(id, c.CancelRun(at=self.engine.clock.now(), by=by, reason=reason))
+    async def cancel(
+        self, id: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        check_texts(by=by, reason=reason, command_id=command_id)
+        command = c.CancelRun(at=self.engine.clock.now(), by=by, reason=reason)
+        await self.engine.command(id, identified(command, command_id))
 
-    async def terminate(self, id: str, *, by: str | None = None, reason: str = "") -> None:
-        _check_texts(by=by, reason=reason)
-        await self.engine.command(
-            id, c.TerminateRun(at=self.engine.clock.now(), by=by, reason=reason)
-        )
+    async def terminate(
+        self, id: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        check_texts(by=by, reason=reason, command_id=command_id)
+        command = c.TerminateRun(at=self.engine.clock.now(), by=by, reason=reason)
+        await self.engine.command(id, identified(command, command_id))
 
     async def form(
         self,
@@ -387,9 +431,10 @@ class LocalRuns:
         by: str | None = None,
         data: Any = None,
         to: str | None = None,
+        command_id: str = "",
     ) -> None:
         at = self.engine.clock.now()
-        _check_texts(key=key, by=by, to=to)
+        check_texts(key=key, by=by, to=to, command_id=command_id)
         command: c.Command
         if act == "submit":
             command = c.SubmitForm(at=at, key=key, output=encode_payload(data), by=by)
@@ -405,7 +450,7 @@ class LocalRuns:
             raise Rejected(
                 "form-act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)"
             )
-        await self.engine.command(id, command)
+        await self.engine.command(id, identified(command, command_id))
 
     async def set_global(self, values: Mapping[str, Any]) -> None:
         """Global data of the namespace; None removes a name. Runs see it from now on, the owner's within seconds."""
@@ -436,7 +481,7 @@ class LocalRuns:
     async def set_queue(
         self, name: str, options: Mapping[str, Any], *, by: str | None = None, reason: str = ""
     ) -> None:
-        _check_texts(name=name, by=by, reason=reason)
+        check_texts(name=name, by=by, reason=reason)
         await self.engine.queueing.change(name, options, by=by, reason=reason)
 
     async def owner(self) -> Owner | None:
@@ -472,39 +517,6 @@ def _count_until(id: str, events: Sequence[Event], at: Moment) -> int:
     return count
 
 
-def _checked_id(id: str) -> str:
-    if not id or len(id) > ID_CHARACTERS_MAX or not id.isprintable():
-        raise Rejected(
-            "id-invalid", f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {id!r:.80}"
-        )
-    return id
-
-
-def _kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata and attributes as they will be read back; PayloadInvalid for what cannot be kept."""
-    return decode(encode_payload(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX)) if values else {}
-
-
 def _form(raw: bytes | Raw) -> Any:
     """A value so that only what is the same is equal: in Python 1 is True."""
     return encode(decode(bytes(raw)), order="sorted")
-
-
-def _check_texts(**texts: Any) -> None:
-    """What goes into an event as text must be one that can be kept: one bad word must not cost the others a commit."""
-    for name, text in texts.items():
-        if text is None or (type(text) is str and text.isascii()):
-            continue
-        try:
-            text.encode()
-            if isinstance(text, str):
-                continue
-        except (AttributeError, UnicodeEncodeError):
-            pass
-        raise Rejected("text-invalid", f"`{name}` is {text!r:.80}, not a text that can be kept")
-
-
-def _check_times(**seconds: float | None) -> None:
-    for name, value in seconds.items():
-        if value is not None and not isfinite(value):
-            raise Rejected("time-invalid", f"`{name}` is {value}, not a time")

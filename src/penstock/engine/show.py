@@ -63,7 +63,13 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
 
 def event_closes(event: e.Event) -> bool:
     return isinstance(
-        event, e.RunCompleted | e.RunFailed | e.RunCancelled | e.RunTimedOut | e.RunTerminated
+        event,
+        e.RunCompleted
+        | e.RunFailed
+        | e.RunCancelled
+        | e.RunTimedOut
+        | e.RunTerminated
+        | e.RunContinued,
     )
 
 

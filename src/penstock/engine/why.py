@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.core.flow import Flow
 from penstock.core.owed import reasons
+from penstock.ports.control import PausedDefinition
 from penstock.ports.runs import WhyView
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ async def why(engine: Engine, id: str) -> list[WhyView]:
         return found
 
     found = await engine.read(id, ask)
+    if any(view.kind in ("attempt", "retry") for view in found):
+        found += await _paused(engine, id)
     if found and engine.owner is None:
         await _from_afar(engine, found, queues)
     return found
@@ -42,7 +47,7 @@ def _place(engine: Engine, flow: Flow, view: WhyView) -> None:
     run, key, attempts = flow.run, view.key, engine.attempts
     undo = view.kind == "undo"
     number = run.undoing[key].attempt if undo else flow.locate(key)[3].attempt
-    ticket = (run.id, key, number, undo)
+    ticket = (run.id, key, number, undo, run.generation)
     waits = attempts.dispatch.why(ticket)
     if waits is not None:
         view.kind, view.due = "quota", waits[1]
@@ -51,6 +56,19 @@ def _place(engine: Engine, flow: Flow, view: WhyView) -> None:
     for activity, tickets in attempts.unserved.items():
         if ticket in tickets:
             view.message += f"; it waits for a worker that serves `{activity}`"
+
+
+async def _paused(engine: Engine, id: str) -> list[WhyView]:
+    """Its definition is paused: no attempt of it begins."""
+    row = await engine.store.find(id)
+    record = None if row is None else await engine.store.record("paused", row.definition)
+    if record is None:
+        return []
+    paused = msgspec.json.decode(record.value, type=PausedDefinition)
+    by = f" by {paused.by}" if paused.by else ""
+    reason = f": {paused.reason}" if paused.reason else ""
+    message = f"definition `{paused.definition}` is paused{by}{reason}; resume it to go on"
+    return [WhyView("pause", "", message)]
 
 
 async def _from_afar(engine: Engine, found: list[WhyView], queues: dict[str, str]) -> None:

@@ -37,6 +37,7 @@ class StartRun(_Command, frozen=True):
     depth: int = 0
     metadata: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
+    start_key: str = ""
 
 
 class StartTask(_Command, frozen=True):
@@ -47,6 +48,8 @@ class StartTask(_Command, frozen=True):
     worker: str = ""
     began: float | None = None
     undo: bool = False
+    generation: int = 0
+    """Of the run, where the attempt was begun; 0: whichever."""
 
 
 class CompleteTask(_Command, frozen=True):
@@ -57,6 +60,8 @@ class CompleteTask(_Command, frozen=True):
     logs: tuple[LogLine, ...] = ()
     undo: bool = False
     """Of the undo of that task, not of the task itself."""
+    generation: int = 0
+    """Of the run, where the attempt was begun; 0: whichever."""
 
 
 class FailTask(_Command, frozen=True):
@@ -71,6 +76,8 @@ class FailTask(_Command, frozen=True):
     progress: bytes | None = None
     logs: tuple[LogLine, ...] = ()
     undo: bool = False
+    generation: int = 0
+    """Of the run, where the attempt was begun; 0: whichever."""
 
 
 class LoseTask(_Command, frozen=True):
@@ -84,12 +91,16 @@ class LoseTask(_Command, frozen=True):
     undo: bool = False
     cut: bool = False
     """Nothing died: the process was asked to stop and did not wait for the attempt."""
+    generation: int = 0
+    """Of the run, where the attempt was begun; 0: whichever."""
 
 
 class RecordProgress(_Command, frozen=True):
     key: str
     attempt: int
     progress: bytes
+    generation: int = 0
+    """Of the run, where the attempt was begun; 0: whichever."""
 
 
 class Wake(_Command, frozen=True):
@@ -150,6 +161,8 @@ class CloseChild(_Command, frozen=True):
     output: bytes = b"null"
     failure: Failure | None = None
     undo: tuple[Undo, ...] = ()
+    run: str = ""
+    """The child: one that an older generation waited for is not taken for that of today."""
 
 
 class RecordDelivery(_Command, frozen=True):
@@ -184,9 +197,54 @@ class TerminateRun(_Command, frozen=True):
     reason: str = ""
 
 
+class DeferTask(_Command, frozen=True):
+    """The activity has returned, and the attempt is completed from outside."""
+
+    key: str
+    attempt: int
+    due: float | None = None
+    retry: Retry | None = None
+    began: float | None = None
+    logs: tuple[LogLine, ...] = ()
+    generation: int = 0
+
+
+class HandleWait(_Command, frozen=True):
+    """Fire, skip or fail what a task waits for (SPEC 4.9)."""
+
+    key: str
+    act: str
+    by: str | None = None
+    reason: str = ""
+
+
+class ResolveUndo(_Command, frozen=True):
+    """Accept, skip or retry an undo that failed (SPEC 4.5)."""
+
+    key: str
+    act: str
+    by: str | None = None
+    reason: str = ""
+
+
+class ChangeAttributes(_Command, frozen=True):
+    values: dict[str, Any]
+    by: str | None = None
+    reason: str = ""
+
+
+class Identified(_Command, frozen=True):
+    """A command with an id: a repeat within 24 h changes nothing, with another body it is refused (SPEC 4.4)."""
+
+    id: str
+    digest: str
+    command: Command
+
+
 Command = (
     StartRun | StartTask | CompleteTask | FailTask | LoseTask | RecordProgress | Wake | SendSignal
     | ClaimForm | ReleaseForm | DelegateForm | SubmitForm | RecordChild | CloseChild | RecordDelivery
     | NameSnapshot | AdmitRun | ForeseeMiss
     | PauseRun | ResumeRun | CancelRun | TerminateRun
+    | DeferTask | HandleWait | ResolveUndo | ChangeAttributes | Identified
 )  # fmt: skip

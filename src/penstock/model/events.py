@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from penstock.model.definition import Retry
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.model.run import Undo
@@ -62,6 +63,35 @@ class RunStarted(_Event, frozen=True, tag="run_started"):
     attributes: dict[str, Any] = {}
     held: bool = False
     """Nothing runs before it is admitted: its definition limits how many are open (SPEC 4.10)."""
+    start_key: str = ""
+    """The idempotency key of the start."""
+
+
+class RunReset(_Event, frozen=True, tag="run_reset"):
+    """The first event of a generation that is not a copy: the run goes on from event `to` of generation `of`.
+
+    All events before it are copies, byte for byte, so that what they did keeps its names (a child's id, a message's).
+    """
+
+    generation: int
+    of: int
+    to: int
+    cause: str = "reset"
+    """`reset` or `retry`."""
+    task: str | None = None
+    """The task that a retry begins with."""
+    by: str | None = None
+    reason: str = ""
+    since: float | None = None
+    """Waits have the time left that they had then; without it, at event `to`."""
+    renewed: list[str] = []
+    """Tasks whose child is of no use any more (it failed, or was told to stop): they get a new one."""
+    later: dict[str, str] = {}
+    """Children of the generation before that are not wanted any more, by the key of their task."""
+    undo: list[Undo] = []
+    """What was done after event `to` and is to be undone, before anything goes on."""
+    known: dict[str, tuple[float, str]] = {}
+    """Ids of commands that the generation before had accepted after event `to`."""
 
 
 class RunBegun(_Event, frozen=True, tag="run_begun"):
@@ -98,6 +128,19 @@ class TaskStarted(_Event, frozen=True, tag="task_started"):
     began: float | None = None
 
 
+class TaskDeferred(_Event, frozen=True, tag="task_deferred"):
+    """The activity has returned, and the attempt stays open: it is completed from outside, by its token."""
+
+    key: str
+    attempt: int
+    due: float | None = None
+    """When the attempt has taken too long."""
+    retry: Retry | None = None
+    """The activity's own policy, for when it fails."""
+    began: float | None = None
+    logs: tuple[LogLine, ...] = ()
+
+
 class TaskProgressed(_Event, frozen=True, tag="task_progressed"):
     key: str
     attempt: int
@@ -128,6 +171,26 @@ class TaskFailed(_Event, frozen=True, tag="task_failed"):
     attempt: int
     failure: Failure
     logs: tuple[LogLine, ...] = ()
+    by: str | None = None
+    """Who failed it by hand."""
+
+
+class TaskSkipped(_Event, frozen=True, tag="task_skipped"):
+    """An operator would not have the task waited for: it counts as skipped by a condition."""
+
+    key: str
+    by: str | None = None
+    reason: str = ""
+
+
+class RetryFired(_Event, frozen=True, tag="retry_fired"):
+    """An operator would not have the next attempt wait for its time."""
+
+    key: str
+    attempt: int
+    by: str | None = None
+    reason: str = ""
+    undo: bool = False
 
 
 class TaskLost(_Event, frozen=True, tag="task_lost"):
@@ -147,6 +210,9 @@ class TimerFired(_Event, frozen=True, tag="timer_fired"):
     """A wait is over: a timer is due, or a signal, form or task has waited for long enough."""
 
     key: str
+    by: str | None = None
+    """Who fired it by hand."""
+    reason: str = ""
 
 
 class SignalReceived(_Event, frozen=True, tag="signal_received"):
@@ -236,6 +302,21 @@ class SnapshotTaken(_Event, frozen=True, tag="snapshot_taken"):
     by: str | None = None
 
 
+class CommandAccepted(_Event, frozen=True, tag="command_accepted"):
+    """The command that the events after this one came of had an id: a repeat gets the answer of the first (SPEC 4.4)."""
+
+    id: str
+    digest: str
+
+
+class UpdateAnswered(_Event, frozen=True, tag="update_answered"):
+    """Somebody took the update; whoever sent it finds the answer here, in any process."""
+
+    id: str
+    output: Raw = NULL
+    refused: str = ""
+
+
 class RunPaused(_Event, frozen=True, tag="run_paused"):
     by: str | None = None
     reason: str = ""
@@ -299,6 +380,24 @@ class UndoFailed(_Event, frozen=True, tag="undo_failed"):
     logs: tuple[LogLine, ...] = ()
 
 
+class UndoResolved(_Event, frozen=True, tag="undo_resolved"):
+    """An operator has decided what becomes of an undo that failed."""
+
+    key: str
+    act: str
+    """`accept`: it was undone by hand; `skip`: it is not undone; `retry`: it is tried again."""
+    attempt: int = 0
+    by: str | None = None
+    reason: str = ""
+
+
+class AttributesChanged(_Event, frozen=True, tag="attributes_changed"):
+    values: dict[str, Any]
+    """Null removes a name."""
+    by: str | None = None
+    reason: str = ""
+
+
 class RunCompleted(_Event, frozen=True, tag="run_completed"):
     output: Raw = NULL
     ref: Any = None
@@ -320,17 +419,29 @@ class RunTimedOut(_Event, frozen=True, tag="run_timed_out"):
 class RunTerminated(_Event, frozen=True, tag="run_terminated"):
     by: str | None = None
     reason: str = ""
+    generation: int = 0
+    """The generation that was started in its place, if that is why."""
+
+
+class RunContinued(_Event, frozen=True, tag="run_continued"):
+    """The run goes on in another generation, which was opened in the same commit."""
+
+    generation: int
+    by: str | None = None
+    reason: str = ""
 
 
 Event = (
-    RunStarted | RunBegun | TaskStarted | TaskProgressed | TaskCompleted | TaskRetried | TaskFailed | TaskLost
+    RunStarted | RunReset | RunBegun | TaskStarted | TaskDeferred | TaskProgressed | TaskCompleted | TaskRetried | TaskFailed | TaskLost
+    | TaskSkipped | RetryFired
     | TimerFired | SignalReceived | FormClaimed | FormReleased | FormDelegated | FormSubmitted | FormEscalated
     | ChildStarted | ChildClosed | Published | SignalSent | SignalDelivered | DataConflicted
-    | SnapshotTaken
+    | SnapshotTaken | CommandAccepted | UpdateAnswered
     | RunAdmitted | DeadlineForeseen | DeadlineMissed
     | RunPaused | RunResumed | CancelRequested | TimeoutReached | GraceEnded
-    | UndoCompleted | UndoRetried | UndoStarted | UndoLost | UndoFailed
+    | UndoCompleted | UndoRetried | UndoStarted | UndoLost | UndoFailed | UndoResolved | AttributesChanged
     | RunCompleted | RunFailed | RunCancelled | RunTimedOut | RunTerminated
+    | RunContinued
 )  # fmt: skip
 
 EVENT_TYPES: tuple[type[Event], ...] = Event.__args__  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, field
 
+from penstock.model.definition import Retry
 from penstock.model.failure import Failure
 
 # Run status (SPEC 1).
@@ -110,6 +111,10 @@ class TaskState(Struct, omit_defaults=True):
     """Losses in a row that count."""
     started: bool = False
     """`TaskStarted` of this attempt is stored."""
+    deferred: bool = False
+    """The activity has returned; the attempt is completed from outside."""
+    retry: Retry | None = None
+    """Of a deferred attempt: the activity's own policy."""
     output: bytes | None = None
     """JSON, if small."""
     ref: Ref = 0
@@ -245,8 +250,8 @@ class Run(Struct, omit_defaults=True):
     """Keys of the tasks that wait for a name, in order."""
     mutexes: dict[str, list[str]] = {}
     """Keys in order of arrival; the first holds it."""
-    seen: list[str] = []
-    """Ids of messages received lately, so that a repeat is harmless."""
+    commands: dict[str, tuple[float, str]] = {}
+    """Ids of commands and messages accepted in the last 24 h, with when and a digest of what was asked."""
     undo: list[Undo] = []
     undoing: dict[str, Undoing] = {}
     undo_failed: list[Undoing] = []
@@ -259,6 +264,10 @@ class Run(Struct, omit_defaults=True):
     grace: float | None = None
     """While stopping: when attempts that are still open are given up."""
     compensating: bool = False
+    rewinding: bool = False
+    """What the generation before did after the point of a reset is being undone; nothing else begins meanwhile."""
+    rewind: list[Undo] = []
+    """What of that is not begun."""
     failure: Failure | None = None
     finished: bool = False
     """An end fired and nothing is open: `RunCompleted` is owed."""

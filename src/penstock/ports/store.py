@@ -73,6 +73,9 @@ class Append(Struct):
     """The owner's fencing token; None for a command's own events by a process that is not the owner."""
     blobs: Mapping[bytes, bytes] = {}
     """Payloads kept beside these events, which name them, by the digest of their bytes; written with them or not at all."""
+    also: Append | None = None
+    """An append to another run (or generation) that stands or falls with this one: if either is refused both are, in
+    this one's place, and nothing of either is written. It has no partner of its own, and no place in the answer."""
 
 
 class Appended(Struct, frozen=True):

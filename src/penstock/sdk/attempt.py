@@ -13,6 +13,7 @@ from typing import Any
 from penstock.errors import Rejected
 from penstock.model.job import Job
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, decode_payload, encode_payload
+from penstock.model.token import Token, token_text
 from penstock.sdk.logs import Logs, line_of
 
 _ATOMS = frozenset({str, int, bool, type(None)})
@@ -49,6 +50,12 @@ class Attempt:
     def idempotency_key(self) -> str:
         """The same over all attempts of this task: hand it to whatever must not do a thing twice."""
         return self.job.idempotency_key
+
+    @property
+    def token(self) -> str:
+        """Whoever has it can complete this attempt from outside, once the activity has raised `CompleteLater`."""
+        job = self.job
+        return token_text(Token(job.run_id, job.generation, job.key, job.attempt))
 
     def heartbeat(self, progress: Any = None) -> None:
         """Say that the attempt is alive; the next attempt gets `progress` if this one does not end well."""

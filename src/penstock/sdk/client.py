@@ -12,6 +12,7 @@ from typing import Any
 from penstock.errors import Rejected
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
+from penstock.ports.control import PausedDefinition, Preview
 from penstock.ports.runs import Change, HistoryItem, Moment, Registered, Runs, RunView, WhyView
 from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Query, Row
@@ -39,27 +40,114 @@ class Run:
         """Send a message into the run; on disk on return. With a `message_id` a repeat is harmless."""
         await self._runs.signal(self.id, name, payload, by=by, message_id=message_id)
 
-    async def update(self, name: str, payload: Any = None, *, by: str | None = None) -> Any:
-        """Send a message that is answered, and wait for the answer."""
-        return await self._runs.update(self.id, name, payload, by=by)
+    async def update(
+        self, name: str, payload: Any = None, *, by: str | None = None, command_id: str = ""
+    ) -> Any:
+        """Send a message that is answered, and wait for the answer. With a `command_id` it can be asked for again."""
+        return await self._runs.control.update(self.id, name, payload, by=by, command_id=command_id)
 
     async def query(self, name: str) -> Any:
         """Ask one of the definition's `queries` of the run as it is."""
         return await self._runs.query(self.id, name)
 
-    async def pause(self, *, by: str | None = None, reason: str = "") -> None:
-        await self._runs.pause(self.id, by=by, reason=reason)
+    async def pause(self, *, by: str | None = None, reason: str = "", command_id: str = "") -> None:
+        await self._runs.pause(self.id, by=by, reason=reason, command_id=command_id)
 
-    async def resume(self, *, by: str | None = None, reason: str = "") -> None:
-        await self._runs.resume(self.id, by=by, reason=reason)
+    async def resume(
+        self, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        await self._runs.resume(self.id, by=by, reason=reason, command_id=command_id)
 
-    async def cancel(self, *, by: str | None = None, reason: str = "") -> None:
+    async def cancel(
+        self, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
         """Ask the run to stop: waits end, activities are told, what was done is undone."""
-        await self._runs.cancel(self.id, by=by, reason=reason)
+        await self._runs.cancel(self.id, by=by, reason=reason, command_id=command_id)
 
-    async def terminate(self, *, by: str | None = None, reason: str = "") -> None:
+    async def terminate(
+        self, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
         """End the run at once; nothing is undone."""
-        await self._runs.terminate(self.id, by=by, reason=reason)
+        await self._runs.terminate(self.id, by=by, reason=reason, command_id=command_id)
+
+    async def retry(
+        self,
+        task: str | None = None,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> int:
+        """Try again what the run failed at, or from `task` on; the generation that does. What was done is kept."""
+        return await self._runs.control.retry(
+            self.id, task, by=by, reason=reason, command_id=command_id
+        )
+
+    async def preview(self, to: int) -> Preview:
+        """What a reset to event `to` would leave behind; its `token` confirms the reset."""
+        return await self._runs.control.preview(self.id, to)
+
+    async def reset(
+        self,
+        to: int,
+        *,
+        token: str,
+        by: str | None = None,
+        reason: str = "",
+        exclude: Sequence[str] = (),
+        undo: bool = False,
+        command_id: str = "",
+    ) -> int:
+        """Go on from event `to` in another generation, its number; later signals are given again, but for those named
+        in `exclude`; with `undo` what was done later is undone first."""
+        return await self._runs.control.reset(
+            self.id, to, token=token, by=by, reason=reason, exclude=exclude, undo=undo, command_id=command_id
+        )  # fmt: skip
+
+    async def fire(
+        self, key: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Do not let the timer, or the next attempt, of task `key` wait for its time."""
+        await self._runs.control.wait(
+            self.id, key, "fire", by=by, reason=reason, command_id=command_id
+        )
+
+    async def skip(
+        self, key: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Do not wait for task `key` any more: it counts as skipped."""
+        await self._runs.control.wait(
+            self.id, key, "skip", by=by, reason=reason, command_id=command_id
+        )
+
+    async def fail(
+        self, key: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Do not wait for task `key` any more: it has failed."""
+        await self._runs.control.wait(
+            self.id, key, "fail", by=by, reason=reason, command_id=command_id
+        )
+
+    async def resolve_undo(
+        self, key: str, act: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Decide what becomes of an undo that failed: `accept` (undone by hand), `skip` (left as it is), `retry`."""
+        await self._runs.control.undo(
+            self.id, key, act, by=by, reason=reason, command_id=command_id
+        )
+
+    async def set_attributes(
+        self,
+        values: Mapping[str, Any],
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> None:
+        """Change attributes by which the run is found; None removes one."""
+        await self._runs.control.attributes(
+            self.id, values, by=by, reason=reason, command_id=command_id
+        )
 
     async def submit(self, key: str, data: Any, *, by: str | None = None) -> None:
         """Fill in the form that task `key` waits for."""
@@ -74,9 +162,9 @@ class Run:
     async def delegate(self, key: str, *, by: str, to: str) -> None:
         await self._runs.form(self.id, key, "delegate", by=by, data=None, to=to)
 
-    async def show(self, at: Moment | None = None) -> RunView:
+    async def show(self, at: Moment | None = None, *, generation: int | None = None) -> RunView:
         """The run and its tasks as they are; or as they were after event n, at a time, at a named snapshot."""
-        return await self._runs.show(self.id, at)
+        return await self._runs.show(self.id, at, generation)
 
     async def snapshot(self, name: str, *, by: str | None = None) -> None:
         """Give this moment a name, to look at it again with `show(name)`."""
@@ -90,8 +178,9 @@ class Run:
         """What the run waits for; empty once it is closed."""
         return await self._runs.why(self.id)
 
-    async def history(self) -> list[HistoryItem]:
-        return await self._runs.history(self.id)
+    async def history(self, *, generation: int | None = None) -> list[HistoryItem]:
+        """The events of the newest generation, or of another."""
+        return await self._runs.history(self.id, generation)
 
     def watch(self) -> AsyncIterator[Change]:
         """All that has happened and happens, in order, until the run is closed."""
@@ -127,11 +216,20 @@ class Engine:
         created_by: str | None = None,
         singleton: str | Singleton | None = None,
         debounce: Debounce | None = None,
+        key: str | None = None,
+        idempotency_key: str = "",
+        if_exists: str = "attach",
     ) -> Run:
         """Start a run; on disk on return. With an id, starting it twice with the same input starts it once.
 
+        `if_exists` says what to do with a run of that id: `attach` to it if its input is the same, `reject`, `replace`
+        it (it is terminated), or start `after-close` of it. With an `idempotency_key` a repeat within 24 h gets the
+        run of the first. `key` is a business key, by which `message` finds the run.
+
         With `singleton` at most one run of that key is open, and a second start attaches to it; with `debounce` the
         starts of a key within a window become one run with the last input, which exists when the window has ended."""
+        if key is not None:
+            attributes = {**(attributes or {}), "key": key}
         if singleton is not None or debounce is not None:
             if singleton is not None and debounce is not None:
                 raise Rejected(
@@ -151,7 +249,7 @@ class Engine:
         run_id = await self._runs.start(
             _id_of(definition), input, id=id, version=version, priority=priority, deadline=_moment(deadline),
             delay=delay.total_seconds() if isinstance(delay, timedelta) else delay, metadata=metadata or {},
-            attributes=attributes or {}, created_by=created_by,
+            attributes=attributes or {}, created_by=created_by, idempotency_key=idempotency_key, if_exists=if_exists,
         )  # fmt: skip
         return Run(self._runs, run_id)
 
@@ -159,6 +257,64 @@ class Engine:
     def schedules(self) -> Schedules:
         """When runs start by themselves: create, get, list, pause, resume, trigger, backfill, update, delete."""
         return self._runs.schedules
+
+    async def signal_with_start(
+        self, definition: str, input: Any, signal: str, payload: Any = None, *, id: str, by: str | None = None,
+        message_id: str = "", **start: Any,
+    ) -> Run:  # fmt: skip
+        """Send a signal to run `id`; if it does not exist, or has ended, it is started with it, in one commit."""
+        run_id = await self._runs.control.signal_with_start(
+            _id_of(definition),
+            input,
+            signal,
+            payload,
+            id=id,
+            by=by,
+            message_id=message_id,
+            start=start,
+        )
+        return Run(self._runs, run_id)
+
+    async def message(
+        self, name: str, payload: Any = None, *, key: str | None = None, attributes: Mapping[str, Any] | None = None,
+        definition: str | None = None, by: str | None = None, message_id: str = "",
+    ) -> Run:  # fmt: skip
+        """Send a signal to the one open run that was started with this `key`, or has these attributes."""
+        wanted = {**(attributes or {}), **({} if key is None else {"key": key})}
+        run_id = await self._runs.control.message(
+            name, payload, attributes=wanted, definition=definition, by=by, message_id=message_id
+        )
+        return Run(self._runs, run_id)
+
+    async def complete(self, token: str, value: Any = None) -> None:
+        """Complete an attempt that waits for it from outside; a token of an old attempt is refused."""
+        await self._runs.control.complete(token, value)
+
+    async def fail(
+        self,
+        token: str,
+        message: str,
+        *,
+        code: str = "failed",
+        details: Any = None,
+        final: bool = False,
+    ) -> None:
+        """Fail an attempt from outside; it is retried by its policy, unless it is `final`."""
+        await self._runs.control.fail(token, message, code=code, details=details, final=final)
+
+    async def pause_definition(
+        self, definition: str, *, by: str | None = None, reason: str = ""
+    ) -> None:
+        """Begin no attempt of any run of a definition; new runs are taken, and wait."""
+        await self._runs.control.pause_definition(definition, by=by, reason=reason)
+
+    async def resume_definition(
+        self, definition: str, *, by: str | None = None, reason: str = ""
+    ) -> None:
+        await self._runs.control.resume_definition(definition, by=by, reason=reason)
+
+    async def paused_definitions(self) -> list[PausedDefinition]:
+        return await self._runs.control.paused_definitions()
 
     async def definition(self, id: str, version: str | None = None) -> Definition:
         """A registered definition, expanded; the newest version if none is named."""

@@ -206,8 +206,8 @@ class PostgresStore:
         async with self._writer.turn:
             # Whole, whoever is cancelled meanwhile: what is sent may be written.
             outcomes = await _whole(self._append(group))
-        self._tally(appends, outcomes)
-        return outcomes
+        self._tally(group.appends, outcomes)
+        return group.answers(outcomes)
 
     async def _append(self, group: Group) -> list[Appended | Exception]:
         return await self._until_done(_Attempt(self._writer, self.place, group))

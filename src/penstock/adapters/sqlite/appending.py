@@ -80,6 +80,8 @@ def write(db: sqlite3.Connection, group: Group, *, judging: bool) -> list[Append
         if append.token is not None and append.token < token:
             refused.setdefault(place, Fenced(token=append.token, newest=token))
         if refused and place in refused:
+            if not judging and place in group.partners:
+                raise Judge  # its partner may be among those that are to be written
             outcomes.append(refused[place])
             continue
         row, seq, hash = append.row, append.expected, b""

@@ -316,8 +316,8 @@ class SqliteStore:
         async with self._writing:
             await self._tidy()
             outcomes = await self._append(group)
-        self._tally(appends, outcomes)
-        return outcomes
+        self._tally(group.appends, outcomes)
+        return group.answers(outcomes)
 
     def _tally(self, appends: Sequence[Append], outcomes: list[Appended | Exception]) -> None:
         counts, done, events, size = self._counts, 0, 0, 0

@@ -273,6 +273,45 @@ class StoreLaws:
                 assert [row.id for row in listed] == [f"{name}3"]
                 assert await store.count(Query(attributes={"n": 9})) == 0
 
+    async def test_two_appends_stand_or_fall_together(self, factory: Factory) -> None:
+        """The end of one generation and the beginning of the next (`Append.also`)."""
+        async with opened(factory) as store:
+            (row,) = await put(store, new("a", attributes=b'{"n":1}'))
+            end = more(row, b"end", status="CONTINUED", open=False)
+            begin = new("a", b"copy", b"reset", generation=2, attributes=b'{"n":2}')
+            begin.also = end
+            (outcome,) = await store.append([begin])
+            second = kept(begin, outcome)
+            assert await store.find("a") == second
+            first = await store.find("a", 1)
+            assert first is not None
+            assert (first.status, first.open, first.revision) == ("CONTINUED", False, 2)
+            check_chain(first, await store.events(first.key))
+            check_chain(second, await store.events(second.key))
+
+            head = await store.head()
+            for refused_first in (True, False):
+                outcomes = await self._torn(store, second, refused_first=refused_first)
+                assert isinstance(outcomes[0], RevisionConflict)
+                assert isinstance(outcomes[1], Appended)
+                assert await store.find("a") == second
+                assert await store.find("a", 3) is None
+                assert await store.head() == head + 1
+                head += 1
+
+    async def _torn(
+        self, store: Store, row: Row, *, refused_first: bool
+    ) -> list[Appended | Exception]:
+        """A pair of which one is refused, beside an append that is good."""
+        stale = replace(row, revision=row.revision - 1)
+        if refused_first:  # the new generation is taken
+            begin = new("a", b"x", generation=1)
+            begin.also = more(row, b"end", attributes=b'{"n":9}')
+        else:  # the old one went on meanwhile
+            begin = new("a", b"x", generation=3)
+            begin.also = more(stale, b"end")
+        return await store.append([begin, new(f"beside-{refused_first}")])
+
     async def test_appends_of_one_run_in_one_group_follow_each_other(
         self, factory: Factory
     ) -> None:

@@ -1,0 +1,335 @@
+"""Control in this process: what `ports/control.py` promises, on an engine of our own.
+
+Each act is one command to one run, decided by the core; what opens generations is in `engine/generations.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.identity import digest_of
+from penstock.core.reopening import Preview
+from penstock.core.values import decode
+from penstock.engine.checks import check_texts, kept
+from penstock.engine.generations import Generations
+from penstock.engine.inbox import Item
+from penstock.errors import NotFound, Rejected
+from penstock.model import commands as c
+from penstock.model import events as e
+from penstock.model.codec import decode_event
+from penstock.model.failure import Failure
+from penstock.model.payload import encode_payload
+from penstock.model.token import token_of
+from penstock.ports.control import PausedDefinition
+from penstock.ports.store import Query, Record, Row
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+    from penstock.engine.runs import LocalRuns
+
+LOOK_SECONDS = 0.1
+LOOK_SECONDS_MAX = 1.0
+NET_SECONDS = 5.0
+PAUSED = "paused"
+"""The kind of the records that name paused definitions."""
+
+
+def identified(command: c.Command, id: str) -> c.Command:
+    """The command under its id; without one it is decided each time anew."""
+    if not id:
+        return command
+    body = msgspec.json.encode([type(command).__name__, replace(command, at=0.0)])
+    return c.Identified(at=command.at, id=id, digest=digest_of(body), command=command)
+
+
+class LocalControl:
+    """See the module's docstring."""
+
+    def __init__(self, engine: Engine, runs: LocalRuns) -> None:
+        self._engine, self._runs = engine, runs
+        self.generations = Generations(engine)
+        engine.tending.serve(PAUSED, self._paused)
+
+    # --- generations -----------------------------------------------------------------------------------------
+
+    async def retry(
+        self,
+        id: str,
+        task: str | None,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> int:
+        check_texts(task=task, by=by, reason=reason, command_id=command_id)
+        command = _command(command_id, "retry", id, task, by, reason)
+        return await self.generations.retry(id, task, by=by, reason=reason, command=command)
+
+    async def preview(self, id: str, to: int) -> Preview:
+        return await self.generations.preview(id, to)
+
+    async def reset(
+        self, id: str, to: int, *, token: str, by: str | None = None, reason: str = "", exclude: Sequence[str] = (),
+        undo: bool = False, command_id: str = "",
+    ) -> int:  # fmt: skip
+        check_texts(by=by, reason=reason, command_id=command_id)
+        command = _command(command_id, "reset", id, to, by, reason, sorted(exclude), undo)
+        return await self.generations.reset(
+            id, to, token=token, by=by, reason=reason, exclude=exclude, undo=undo, command=command
+        )
+
+    # --- operators' hands ------------------------------------------------------------------------------------
+
+    async def wait(
+        self,
+        id: str,
+        key: str,
+        act: str,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> None:
+        check_texts(key=key, by=by, reason=reason, command_id=command_id)
+        command = c.HandleWait(at=self._now(), key=key, act=act, by=by, reason=reason)
+        await self._engine.command(id, identified(command, command_id))
+
+    async def undo(
+        self,
+        id: str,
+        key: str,
+        act: str,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> None:
+        check_texts(key=key, by=by, reason=reason, command_id=command_id)
+        command = c.ResolveUndo(at=self._now(), key=key, act=act, by=by, reason=reason)
+        await self._engine.command(id, identified(command, command_id))
+
+    async def attributes(
+        self,
+        id: str,
+        values: Mapping[str, Any],
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> None:
+        check_texts(by=by, reason=reason, command_id=command_id)
+        command = c.ChangeAttributes(at=self._now(), values=kept(values), by=by, reason=reason)
+        await self._engine.command(id, identified(command, command_id))
+
+    # --- attempts that are completed from outside ------------------------------------------------------------
+
+    async def complete(self, token: str, value: Any = None) -> None:
+        named = token_of(token)
+        command = c.CompleteTask(
+            at=self._now(), key=named.key, attempt=named.attempt, output=encode_payload(value),
+            generation=named.generation,
+        )  # fmt: skip
+        await self._engine.command(named.run_id, command)
+
+    async def fail(
+        self,
+        token: str,
+        message: str,
+        *,
+        code: str = "failed",
+        details: Any = None,
+        final: bool = False,
+    ) -> None:
+        named = token_of(token)
+        check_texts(message=message, code=code)
+        details = None if details is None else decode(encode_payload(details))
+        command = c.FailTask(
+            at=self._now(), key=named.key, attempt=named.attempt, generation=named.generation, final=final,
+            failure=Failure(code=code, message=message, details=details),
+        )  # fmt: skip
+        await self._engine.command(named.run_id, command)
+
+    # --- messages --------------------------------------------------------------------------------------------
+
+    async def update(
+        self,
+        id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        by: str | None = None,
+        command_id: str = "",
+    ) -> Any:
+        """A message that is answered: by the reply of the task that takes it, whichever process that happens in."""
+        engine = self._engine
+        raw = encode_payload(payload)
+        check_texts(name=name, by=by, command_id=command_id)
+        update_id = command_id or uuid.uuid4().hex
+        answer, closed = engine.observers.answering(update_id), engine.observers.closing(id)
+        search = _Search(self._engine, id, update_id)
+        try:
+            command = c.SendSignal(
+                at=self._now(), name=name, payload=raw, by=by, id=update_id, update=True
+            )
+            await engine.command(id, command)
+            pause = 0.0 if command_id else LOOK_SECONDS  # a repeat may have its answer already
+            while True:
+                if engine.owner is not None and pause:
+                    pause = NET_SECONDS
+                await asyncio.wait(
+                    [answer, closed], timeout=pause, return_when=asyncio.FIRST_COMPLETED
+                )
+                if answer.done():
+                    return decode(answer.result())
+                found = await search.look()
+                if found is not None:
+                    return decode(found)
+                pause = min(LOOK_SECONDS_MAX, max(LOOK_SECONDS, pause * 1.3))
+        finally:
+            answer.cancel()
+            engine.observers.unanswered(update_id)
+            engine.observers.unheard(id, closed)
+
+    async def signal_with_start(
+        self, definition: str, input: Any, name: str, payload: Any = None, *, id: str, by: str | None = None,
+        message_id: str = "", start: Mapping[str, Any] | None = None,
+    ) -> str:  # fmt: skip
+        engine = self._engine
+        raw = encode_payload(payload)
+        check_texts(name=name, by=by, message_id=message_id)
+        begin, plan = await self._runs.start_command(definition, input, id=id, **(start or {}))
+        signal = c.SendSignal(at=self._now(), name=name, payload=raw, by=by, id=message_id)
+        _check_signal(plan.signals, definition, name)
+        loop = asyncio.get_running_loop()
+        started: asyncio.Future[Any] = loop.create_future()
+        sent: asyncio.Future[Any] = loop.create_future()
+        # Both in one mail, so that they are one append.
+        engine.post(id, Item(begin, started, plan))
+        engine.post(id, Item(signal, sent))
+        outcomes = await asyncio.gather(started, sent, return_exceptions=True)
+        refused = outcomes[0]
+        if isinstance(refused, BaseException) and getattr(refused, "code", "") != "id-taken":
+            raise refused
+        if outcomes[1] is None:
+            return id
+        assert isinstance(outcomes[1], BaseException)
+        if getattr(outcomes[1], "code", "") != "run-closed":
+            raise outcomes[1]
+        row = await self._runs.find(id)
+        await self.generations.start(row, begin, plan, replace_open=False, signal=signal)
+        return id
+
+    async def message(
+        self, name: str, payload: Any = None, *, attributes: Mapping[str, Any], definition: str | None = None,
+        by: str | None = None, message_id: str = "",
+    ) -> str:  # fmt: skip
+        if not attributes:
+            raise Rejected("receiver-missing", "say which run: key=…, or attributes")
+        wanted = kept(attributes)
+        query = Query(status="OPEN", definition=definition, attributes=wanted, limit=2)
+        rows = await self._engine.store.list(query)
+        told = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+        if not rows:
+            raise Rejected(
+                "receiver-unknown",
+                f"no open run has {told}",
+                hint="`start(…, key=…)` gives a run its key",
+            )
+        if len(rows) > 1:
+            raise Rejected(
+                "receiver-ambiguous",
+                f"several open runs have {told}, among them {rows[0].id} and {rows[1].id}",
+                hint="name the definition too, or signal the run by its id",
+            )
+        await self._runs.signal(rows[0].id, name, payload, by=by, message_id=message_id)
+        return rows[0].id
+
+    # --- definitions -----------------------------------------------------------------------------------------
+
+    async def pause_definition(
+        self, definition: str, *, by: str | None = None, reason: str = ""
+    ) -> None:
+        """No attempt of any of its runs begins; new runs are taken, and wait like the others."""
+        check_texts(by=by, reason=reason)
+        if await self._engine.store.definition(definition) is None:
+            raise NotFound(f"no definition `{definition}` is registered")
+        before = await self._engine.store.record(PAUSED, definition)
+        if before is not None:
+            return
+        value = PausedDefinition(definition, self._now(), by, reason)
+        await self._engine.store.put([Record(PAUSED, definition, msgspec.json.encode(value))])
+        await self._tell(definition)
+
+    async def resume_definition(
+        self, definition: str, *, by: str | None = None, reason: str = ""
+    ) -> None:
+        if await self._engine.store.record(PAUSED, definition) is None:
+            raise Rejected("definition-not-paused", f"definition `{definition}` is not paused")
+        await self._engine.store.drop(PAUSED, [definition])
+        await self._tell(definition)
+
+    async def paused_definitions(self) -> list[PausedDefinition]:
+        records = await self._engine.store.records(PAUSED)
+        return [msgspec.json.decode(each.value, type=PausedDefinition) for each in records]
+
+    async def _tell(self, definition: str) -> None:
+        """In force at once here, and by a hint where the runs are executed."""
+        if self._engine.owner is not None:
+            await self._engine.load_paused()
+        else:
+            await self._engine.tell_owner([f"{PAUSED}\n{definition}"])
+
+    async def _paused(self, definition: str) -> None:
+        await self._engine.load_paused()
+
+    def _now(self) -> float:
+        return self._engine.clock.now()
+
+
+class _Search:
+    """Looks for the answer of an update in what is stored."""
+
+    def __init__(self, engine: Engine, id: str, update_id: str) -> None:
+        self._engine, self._id, self._update = engine, id, update_id
+        self._row: Row | None = None
+        self._after = 0
+
+    async def look(self) -> bytes | None:
+        """The answer, or None; Rejected if there will be none."""
+        row = await self._engine.store.find(self._id)
+        if row is None:
+            raise NotFound(f"no run {self._id}")
+        if self._row is None or row.key != self._row.key:
+            self._after = 0
+        self._row = row
+        for stored in await self._engine.store.events(row.key, after=self._after):
+            self._after = stored.seq
+            event = decode_event(stored.payload)
+            if isinstance(event, e.UpdateAnswered) and event.id == self._update:
+                if event.refused:
+                    raise Rejected("update-failed", event.refused)
+                return bytes(event.output)
+        if not row.open and row.revision <= self._after:
+            raise Rejected(
+                "update-unanswered", f"run {self._id} has ended without taking the update"
+            )
+        return None
+
+
+def _command(id: str, *body: Any) -> tuple[str, str] | None:
+    return (id, digest_of(msgspec.json.encode(body))) if id else None
+
+
+def _check_signal(signals: Mapping[str, Any], definition: str, name: str) -> None:
+    """Before anything is started for it."""
+    if name not in signals:
+        known = ", ".join(sorted(signals)) or "none"
+        raise Rejected(
+            "signal-undeclared", f"`{definition}` declares no signal `{name}`; it declares: {known}"
+        )

@@ -1,0 +1,350 @@
+"""Opens another generation of a run: retry, reset, and a start in place of the one before (SPEC 4.4).
+
+The last event of an open generation and all of the next one are one commit. It is appended like the command of a
+process that is not the owner: checked by revision, without a token; the owner is told and begins what the new state
+owes. Killed before the commit, nothing has happened; killed after it, recovery finds the new generation open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from penstock.core.evolve import evolve
+from penstock.core.flow import Flow
+from penstock.core.identity import repeated
+from penstock.core.plan import Plan
+from penstock.core.reopening import (
+    Preview,
+    Walk,
+    check_point,
+    children_after,
+    children_at,
+    known_after,
+    preview,
+    reopen,
+    retry_point,
+    undoable,
+)
+from penstock.core.turn import turn
+from penstock.core.values import Need
+from penstock.engine import points
+from penstock.engine.history import Entry
+from penstock.errors import NotFound, Rejected, RevisionConflict
+from penstock.model import commands as c
+from penstock.model import events as e
+from penstock.model.codec import decode_event
+from penstock.model.run import COMPLETED, REF_SHIFT, Run
+from penstock.ports.store import Row, Stored
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+TRIES_MAX = 20
+"""Times that a generation is opened anew because the run went on meanwhile."""
+EVENTS_AT_ONCE = 500
+"""Events folded before others get their turn."""
+
+
+class History:
+    """One generation with all its events, as stored and as walked."""
+
+    def __init__(self, row: Row, stored: list[Stored], walk: Walk) -> None:
+        self.row, self.stored, self.walk = row, stored, walk
+        self.past = walk.past
+
+
+class Generations:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # --- what can be asked -----------------------------------------------------------------------------------
+
+    async def preview(self, id: str, to: int) -> Preview:
+        """What a reset to that event would do; its token confirms it."""
+        history = await self._read(id)
+        check_point(history.past, to)
+        return (await self._preview(history, to))[0]
+
+    async def reset(
+        self,
+        id: str,
+        to: int,
+        *,
+        token: str,
+        by: str | None = None,
+        reason: str = "",
+        exclude: Sequence[str] = (),
+        undo: bool = False,
+        command: tuple[str, str] | None = None,
+    ) -> int:
+        """Go on from event `to` in another generation; its number."""
+        for _ in range(TRIES_MAX):
+            history = await self._read(id)
+            done = _done(history.walk.flow.run, command, self._engine.clock.now())
+            if done is not None:
+                return done
+            _check_still(history.walk.flow.run)
+            check_point(history.past, to)
+            seen, later = await self._preview(history, to)
+            if token != seen.token:
+                raise Rejected(
+                    "preview-stale" if token else "preview-missing",
+                    f"resetting run {id} to event {to} leaves {len(seen.consequences)} effects behind that have to be"
+                    f" confirmed with the token of a preview",
+                    hint=f"look at `preview(…, to={to})` and give its token",
+                )
+            fact = e.RunReset(
+                at=self._engine.clock.now(), generation=history.row.generation + 1, of=history.row.generation, to=to,
+                by=by, reason=reason, later=later, undo=undoable(history.past, to) if undo else [],
+            )  # fmt: skip
+            opened = await self._open(history, fact, exclude=exclude, command=command)
+            if opened:
+                return fact.generation
+        raise _moving(id)
+
+    async def retry(
+        self,
+        id: str,
+        task: str | None = None,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command: tuple[str, str] | None = None,
+    ) -> int:
+        """Try again what a run failed at, or from the named task on; the number of the generation that does."""
+        for _ in range(TRIES_MAX):
+            history = await self._read(id)
+            done = _done(history.walk.flow.run, command, self._engine.clock.now())
+            if done is not None:
+                return done
+            to, begins = retry_point(history.past, task)
+            check_point(history.past, to)
+            there = await self._state(history, to)
+            later = await self._still_open(children_after(history.past, to, there.run))
+            fact = e.RunReset(
+                at=self._engine.clock.now(), generation=history.row.generation + 1, of=history.row.generation, to=to,
+                cause="retry", task=begins or None, by=by, reason=reason, later=later,
+                since=history.past.events[to].at,
+            )  # fmt: skip
+            if await self._open(history, fact, exclude=(), command=command):
+                return fact.generation
+        raise _moving(id)
+
+    async def start(
+        self,
+        row: Row,
+        command: c.StartRun,
+        plan: Plan,
+        *,
+        replace_open: bool,
+        signal: c.SendSignal | None = None,
+    ) -> int:
+        """A start under an id that is taken: in place of what is there, as its next generation."""
+        for _ in range(TRIES_MAX):
+            if row.open and not replace_open:
+                raise Rejected(
+                    "run-open",
+                    f"run {row.id} exists and is still open",
+                    hint="wait for its end, choose another id, or start with if_exists='replace'",
+                    run_id=row.id,
+                )
+            begun = replace(command, generation=row.generation + 1, at=self._engine.clock.now())
+            new = Entry(
+                Flow(Run(id=row.id), plan),
+                _row(row, begun.definition, begun.version, begun.generation),
+            )
+            new.flow.globals = self._engine.globals
+            outcome = turn(new.flow, [begun] if signal is None else [begun, signal])
+            for refused in outcome.refused.values():
+                raise refused
+            last = e.RunTerminated(
+                at=begun.at, by=begun.created_by, reason=f"replaced by generation {begun.generation}",
+                generation=begun.generation,
+            )  # fmt: skip
+            if await self._commit(row, new, [], outcome.events, last):
+                return begun.generation
+            again = await self._engine.store.find(row.id)
+            assert again is not None
+            row = again
+        raise _moving(row.id)
+
+    # --- one opening -----------------------------------------------------------------------------------------
+
+    async def _read(self, id: str) -> History:
+        engine = self._engine
+        row = await engine.store.find(id)
+        if row is None:
+            raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
+        plan = await engine.plan(row.definition, row.version)
+        stored = await engine.store.events(row.key)
+        walk = Walk(id, plan)
+        for count, each in enumerate(stored, 1):
+            event = decode_event(each.payload)
+            walk.step(event)
+            if isinstance(event, e.SignalReceived) and event.beside:
+                # It may have to be given again, whole.
+                raw = await engine.history.raw(row.key, each.seq << REF_SHIFT)
+                walk.past.events[-1] = replace(event, payload=Raw(raw), beside={})
+            if count % EVENTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        row.revision = len(stored)
+        return History(row, stored, walk)
+
+    async def _preview(self, history: History, to: int) -> tuple[Preview, dict[str, str]]:
+        there = await self._state(history, to)
+        later = await self._still_open(children_after(history.past, to, there.run))
+        return preview(history.past, to, sorted(later.values())), later
+
+    async def _still_open(self, children: dict[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for key, child in children.items():
+            row = await self._engine.store.find(child)
+            if row is None or row.open:  # one that is not there yet may be on its way
+                found[key] = child
+        return found
+
+    async def _state(self, history: History, to: int) -> Flow:
+        flow = Flow(Run(id=history.row.id), history.walk.flow.plan)
+        for count, event in enumerate(history.past.events[:to], 1):
+            evolve(flow, event)
+            if count % EVENTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        flow.effects = []
+        return flow
+
+    async def _open(
+        self,
+        history: History,
+        fact: e.RunReset,
+        *,
+        exclude: Sequence[str],
+        command: tuple[str, str] | None,
+    ) -> bool:
+        """One try; False if the run went on meanwhile."""
+        engine, past = self._engine, history.past
+        held: dict[int, object] = {}
+        renewed: list[str] | None = None
+        known = known_after(past, fact)
+        if command is not None:
+            known[command[0]] = (fact.at, command[1])
+        while True:
+            flow = await self._state(history, fact.to)
+            flow.globals = engine.globals
+            flow.values.update(held)
+            if renewed is None:
+                renewed = await self._useless(children_at(flow.run))
+            first = replace(fact, renewed=renewed, known=known, outcomes=[], faults={})
+            try:
+                events = reopen(flow, past, first, exclude)
+                break
+            except Need as need:
+                # The copies have the numbers that they had, so what they refer to is found in the old generation.
+                await engine.history.bring(flow, history.row.key, need.refs)
+                held = dict(flow.values)
+        old = history.row
+        new = Entry(flow, _row(old, old.definition, old.version, fact.generation))
+        last = e.RunContinued(
+            at=fact.at, generation=fact.generation, by=fact.by, reason=fact.reason
+        )
+        copies = [each.payload for each in history.stored[: fact.to]]
+        beside = {
+            bytes.fromhex(digest)
+            for event in past.events[: fact.to]
+            for digest, _ in event.beside.values()
+        }
+        blobs = await engine.store.blobs(old.key, sorted(beside)) if beside else {}
+        return await self._commit(old, new, copies, events, last, blobs)
+
+    async def _useless(self, children: dict[str, str]) -> list[str]:
+        """Tasks whose child will not give them a result: it has ended otherwise, or is being stopped."""
+        found: list[str] = []
+        for key, child in children.items():
+            row = await self._engine.store.find(child)
+            if row is None or (not row.open and row.status == COMPLETED):
+                continue
+            if not row.open or await self._engine.read(
+                child, lambda flow: flow.run.stopping is not None
+            ):
+                found.append(key)
+        return found
+
+    async def _commit(
+        self,
+        old: Row,
+        new: Entry,
+        copies: list[bytes],
+        events: list[e.Event],
+        last: e.Event,
+        blobs: Mapping[bytes, bytes] | None = None,
+    ) -> bool:
+        """The end of the old generation, if it is open, and the beginning of the new one, together."""
+        engine = self._engine
+        was_open, revision = old.open, old.revision
+        append = engine.append_of(new, events)
+        append.token = None
+        append.payloads = [*copies, *append.payloads]
+        append.blobs = {**(blobs or {}), **append.blobs}
+        if was_open:
+            loaded = (await engine.history.load([old]))[old.id]
+            if isinstance(loaded, Exception):
+                raise loaded
+            if loaded.row.revision != revision:
+                return False  # the store has moved on
+            evolve(loaded.flow, last, replaying=False)
+            append.also = engine.append_of(loaded, [last])
+            append.also.token = None
+        if points.reach is not None:
+            points.reach("generation.before")
+        outcome = (await engine.store.append([append]))[0]
+        if isinstance(outcome, RevisionConflict):
+            return False
+        if isinstance(outcome, Exception):
+            raise outcome
+        if points.reach is not None:
+            points.reach("generation.after")
+        if engine.owner is not None:
+            engine.open_runs += 0 if was_open else 1
+            engine.refresh(old.id)
+        else:
+            await engine.tell_owner([old.id])
+        return True
+
+
+def _row(old: Row, definition: str, version: str, generation: int) -> Row:
+    return Row(
+        id=old.id, generation=generation, definition=definition, version=version, status="CREATED", revision=0,
+        created_at=old.created_at, updated_at=old.updated_at,
+    )  # fmt: skip
+
+
+def _done(run: Run, command: tuple[str, str] | None, at: float) -> int | None:
+    """The generation that the same command opened before, if it did."""
+    if command is not None and repeated(run, command[0], at, command[1]):
+        return run.generation
+    return None
+
+
+def _check_still(run: Run) -> None:
+    """A run that is being stopped is let alone until nothing of that is under way."""
+    if run.closed or run.stopping is None:
+        return
+    if run.active or run.undoing or run.leaving or run.outgoing:
+        raise Rejected(
+            "run-stopping",
+            f"run {run.id} is being stopped and something of that is under way",
+            hint="wait until it has ended, or terminate it first; `why` says what it waits for",
+            run_id=run.id,
+        )
+
+
+def _moving(id: str) -> Rejected:
+    return Rejected(
+        "run-moving",
+        f"run {id} went on each time that its next generation was to be opened",
+        hint="pause it first",
+    )
