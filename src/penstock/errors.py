@@ -91,6 +91,18 @@ class StoreTooNew(StoreError):
     code = "store-too-new"
 
 
+class BundleDamaged(PenstockError):
+    """A file of runs that is not as it was written; nothing of it was taken."""
+
+    code = "bundle-damaged"
+
+    def __init__(self, path: Any, reason: str) -> None:
+        super().__init__(
+            f"{path}: {reason}; nothing was changed", hint="take another copy of the file"
+        )
+        self.path, self.reason = path, reason
+
+
 class NotFound(PenstockError):
     """No run, definition or task of that name."""
 

@@ -60,6 +60,18 @@ def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]
     )
 
 
+def restore(url: str, backup: str) -> None:
+    """Make a backup the database that a URL names, which must not exist yet."""
+    store, _ = store_of(url, lambda: 0.0)
+    from penstock.adapters.sqlite.store import SqliteStore
+
+    if not isinstance(store, SqliteStore):
+        raise Rejected("backup-unsupported", "only a SQLite database is restored from a file")
+    from penstock.adapters.sqlite.backup import restore as restore_file
+
+    restore_file(backup, store.path)
+
+
 @asynccontextmanager
 async def open(
     url: str,

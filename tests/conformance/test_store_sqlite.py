@@ -521,7 +521,9 @@ async def test_the_log_stays_short_while_others_write_too(
                 await asyncio.sleep(0)
             done = asyncio.get_running_loop().run_in_executor(None, said, child)
             assert await done == "done"
-        for n in range(20):  # the other may have been the last to write, and only the owner tidies up
+        for n in range(
+            20
+        ):  # the other may have been the last to write, and only the owner tidies up
             await put(store, new(f"last-{n}", b"m" * 4000))
         assert store.stats()["checkpoints"] > 10
         db = sqlite3.connect(path)

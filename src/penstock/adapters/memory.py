@@ -22,7 +22,7 @@ from penstock.adapters.store_rules import (
     refusal,
     written,
 )
-from penstock.errors import Fenced, RevisionConflict, StoreError
+from penstock.errors import Fenced, Rejected, RevisionConflict, StoreError
 from penstock.model.chain import link, prefix
 from penstock.ports.store import (
     Append,
@@ -395,6 +395,13 @@ class MemoryStore:
         for _, kind, id in found:
             del self._kept.records[kind][id]
         return len(found)
+
+    async def backup(self, path: str) -> None:
+        raise Rejected(
+            "backup-unsupported",
+            "a store in memory ends with its process",
+            hint="export what you want to keep",
+        )
 
     # -- ownership
 

@@ -29,6 +29,7 @@ from penstock.engine.inbox import Item, Reader
 from penstock.engine.observers import Observers
 from penstock.engine.queueing import Queueing
 from penstock.engine.retention import Retention
+from penstock.engine.roots import Roots
 from penstock.engine.settings import Settings
 from penstock.engine.tending import Tending
 from penstock.engine.timers import Timers
@@ -107,6 +108,7 @@ class Engine:
         self.tending = Tending(self)
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
         self.retention = Retention(self)
+        self.roots = Roots(self)
         self.queueing = Queueing(self)
         self.admission = Admission(self)
         self.forecast = Forecast(self)
@@ -841,6 +843,7 @@ class Engine:
         return {
             **self.store.stats(),
             **self.retention.counts,
+            "roots": self.roots.count,
             "turns": self.turns,
             "running": self.attempts.dispatch.running,
             "queued": len(self.attempts.dispatch),

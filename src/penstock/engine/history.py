@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
@@ -15,7 +15,7 @@ from penstock.model.chain import link, prefix
 from penstock.model.codec import Beside, decode_event, decode_run, value_at
 from penstock.model.packing import digest_of, unpack
 from penstock.model.run import REF_SHIFT, Ref, Run
-from penstock.ports.store import Row, RunKey, Snapshot, Store, Stored
+from penstock.ports.store import Row, RunKey, Snapshot, Stored
 
 
 class Entry:
@@ -36,10 +36,26 @@ class Entry:
         self.snapshot_at = row.created_at
 
 
+class Source(Protocol):
+    """Where histories are read from: a store, or an archived run."""
+
+    async def events(
+        self, key: RunKey, *, after: int = 0, limit: int | None = None
+    ) -> list[Stored]: ...
+
+    async def events_many(self, keys: Mapping[RunKey, int]) -> dict[RunKey, list[Stored]]: ...
+
+    async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]: ...
+
+    async def blobs(self, key: RunKey, digests: Sequence[bytes]) -> dict[bytes, bytes]: ...
+
+    async def snapshots_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Snapshot]: ...
+
+
 class History:
     """Loads runs; `plans` gives the plan of a version, from memory or from the store."""
 
-    def __init__(self, store: Store, plans: Callable[[str, str], Any]) -> None:
+    def __init__(self, store: Source, plans: Callable[[str, str], Any]) -> None:
         self._store = store
         self._plans = plans
 

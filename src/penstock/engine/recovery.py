@@ -186,6 +186,7 @@ class Ownership:
                     await engine.queueing.load()
                     await self._look_around()
                     engine.retention.tick()
+                    engine.roots.tick()
                     await engine.queueing.write_down()
                     await engine.tending.look_around()
             except Fenced as error:

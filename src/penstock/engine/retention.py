@@ -102,7 +102,7 @@ class Retention:
                 due = self._due(row)
                 if due is None:
                     continue
-                if due <= now and not await self._is_needed(row, parents):
+                if due <= now and not await self.is_needed(row, parents):
                     doomed.append(row)
                 elif due > now:
                     earliest = due if earliest is None else min(earliest, due)
@@ -119,7 +119,7 @@ class Retention:
         kept = keep_seconds(rules, row.status, self._engine.settings.retention)
         return None if kept is None or row.ended_at is None else row.ended_at + kept
 
-    async def _is_needed(self, row: Row, parents: dict[str, bool]) -> bool:
+    async def is_needed(self, row: Row, parents: dict[str, bool]) -> bool:
         """A child whose parent is open may still be asked for."""
         if row.parent is None:
             return False

@@ -16,12 +16,11 @@ from penstock.core.flow import Flow
 from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
-from penstock.engine.audit import audit
 from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.control import LocalControl, identified
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
-from penstock.engine.history import Entry
+from penstock.engine.history import Entry, History
 from penstock.engine.keyed import KeyedStarts
 from penstock.engine.observers import Noticed
 from penstock.engine.recovery import Ownership
@@ -216,18 +215,14 @@ class LocalRuns:
         return decode_definition(row.document)
 
     async def find(self, id: str, generation: int | None = None) -> Row:
-        row = await self.engine.store.find(id, generation)
-        if row is None:
-            which = "" if generation is None else f" of generation {generation}"
-            raise NotFound(f"no run {id}{which}", hint="`penstock list` shows the runs")
-        return row
+        return (await self.data.source(id, generation))[0]
 
     async def show(
         self, id: str, at: Moment | None = None, generation: int | None = None
     ) -> RunView:
         """The run as it is, or as it was: after event n, at a time, or at a named snapshot (SPEC 4.7)."""
-        row = await self.find(id, generation)
-        events = [decode_event(each.payload) for each in await self.engine.store.events(row.key)]
+        row, source = await self.data.source(id, generation)
+        events = [decode_event(each.payload) for each in await source.events(row.key)]
         if at is not None:
             events = events[: _count_until(id, events, at)]
         plan = await self.engine.plan(row.definition, row.version)
@@ -237,10 +232,10 @@ class LocalRuns:
         return await why(self.engine, id)
 
     async def history(self, id: str, generation: int | None = None) -> list[HistoryItem]:
-        row = await self.find(id, generation)
+        row, source = await self.data.source(id, generation)
         return [
             HistoryItem(each.seq, each.position, decode_event(each.payload), each.hash.hex())
-            for each in await self.engine.store.events(row.key)
+            for each in await source.events(row.key)
         ]
 
     async def result(self, id: str) -> Any:
@@ -252,13 +247,14 @@ class LocalRuns:
         pause = LOOK_SECONDS
         while True:
             waiting = engine.observers.closing(id)
-            row = await self.find(id)
+            row, source = await self.data.source(id)
             if not row.open:
                 engine.observers.unheard(id, waiting)
-                entry = (await engine.history.load([row]))[id]
+                history = History(source, engine.plan)
+                entry = (await history.load([row]))[id]
                 if isinstance(entry, Exception):
                     raise entry
-                return await self._outcome(entry)
+                return await self._outcome(entry, history)
             try:
                 if engine.owner is not None:
                     return await self._outcome(await waiting)
@@ -269,13 +265,13 @@ class LocalRuns:
                 engine.observers.unheard(id, waiting)
                 pause = min(LOOK_SECONDS_MAX, pause * 1.3)
 
-    async def _outcome(self, entry: Entry) -> Any:
+    async def _outcome(self, entry: Entry, history: History | None = None) -> Any:
         run = entry.flow.run
         if run.status != COMPLETED:
             raise RunFailed(run.id, run.status, run.failure)
         if run.result is not None:
             return decode(run.result)
-        return await self.engine.history.value(entry.row.key, run.result_ref)
+        return await (history or self.engine.history).value(entry.row.key, run.result_ref)
 
     async def watch(self, id: str) -> AsyncIterator[Change]:
         """What has happened so far, then what happens, in order, until the run is closed."""
@@ -283,9 +279,9 @@ class LocalRuns:
         queue = engine.observers.watch(id)
         seq = 0
         try:
-            row = await self.find(id)
+            row, source = await self.data.source(id)
             while True:
-                stored = await engine.store.events(row.key, after=seq)
+                stored = await source.events(row.key, after=seq)
                 for each in stored:
                     seq = each.seq
                     event = decode_event(each.payload)
@@ -488,7 +484,7 @@ class LocalRuns:
         return await self.engine.store.owner()
 
     async def audit(self, id: str | None = None) -> list[str]:
-        return await audit(self.engine.store, id)
+        return await self.data.audit(id)
 
     def stats(self) -> dict[str, int]:
         return self.engine.stats()

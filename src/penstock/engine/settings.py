@@ -24,8 +24,8 @@ class Settings:
     (`created_by`), its `definition`, or what one of its attributes or its metadata says (`attributes.customer`)."""
 
     __slots__ = (
-        "_tenant", "_tenant_part", "cache_runs", "drain_seconds", "ease_collector", "inbox_max", "queues", "retention", "runs_max",
-        "tasks_max",
+        "_tenant", "_tenant_part", "audit_key", "cache_runs", "drain_seconds", "ease_collector", "inbox_max", "queues", "retention", "roots_every",
+        "runs_max", "tasks_max",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +40,8 @@ class Settings:
         tenant: str = "created_by",
         retention: float | timedelta | None = None,
         ease_collector: bool = True,
+        audit_key: bytes | str | None = None,
+        roots_every: float = 3600.0,
     ) -> None:
         self.runs_max = max_concurrent_workflows
         self.tasks_max = max_concurrent_tasks_per_node
@@ -48,6 +50,9 @@ class Settings:
         self.drain_seconds = drain_seconds
         self.ease_collector = ease_collector
         """Python's collector looks for cycles less often (decision 7)."""
+        self.audit_key = audit_key.encode() if isinstance(audit_key, str) else audit_key
+        """Signs roots and bundles (SPEC 6.3); without one there are no roots."""
+        self.roots_every = roots_every
         self.retention = (
             retention.total_seconds() if isinstance(retention, timedelta) else retention
         )

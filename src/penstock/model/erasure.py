@@ -19,7 +19,6 @@ from penstock.model.failure import Failure
 
 GONE = "<erased>"
 _GONE = Raw(msgspec.json.encode(GONE))
-_RAW = ("output", "payload", "input", "progress")
 _EMPTY: dict[str, Any] = {
     "logs": (),
     "metadata": {},
@@ -35,7 +34,7 @@ def scrubbed(event: Event) -> bytes:
     """The event without its payloads, as JSON."""
     fields = event.__struct_fields__
     changes: dict[str, Any] = {name: value for name, value in _EMPTY.items() if name in fields}
-    changes |= {name: _GONE for name in _RAW if name in fields}
+    changes |= {name: _GONE for name in fields if isinstance(getattr(event, name), Raw)}
     changes["outcomes"] = [Raw(msgspec.json.encode(_outcome(raw))) for raw in event.outcomes]
     changes["faults"] = {place: _failure(fault) for place, fault in event.faults.items()}
     failure = getattr(event, "failure", None)

@@ -34,13 +34,18 @@ def pack(raw: bytes) -> bytes:
     return packed if len(packed) < len(raw) * 0.9 else raw
 
 
-def unpack(stored: bytes) -> bytes:
+def compress(raw: bytes) -> bytes:
+    """One zstd frame, whatever the size."""
+    return zstd.compress(raw, LEVEL)
+
+
+def unpack(stored: bytes, *, limit: int = UNPACKED_BYTES_MAX) -> bytes:
     """What `pack` was given."""
     if not stored.startswith(_MAGIC):
         return stored
     unpacker = zstd.ZstdDecompressor()
     try:
-        raw: bytes = unpacker.decompress(stored, UNPACKED_BYTES_MAX)
+        raw: bytes = unpacker.decompress(stored, limit)
     except zstd.ZstdError as error:
         raise StoreCorrupt(f"compressed bytes cannot be read: {error}") from error
     if not unpacker.eof or unpacker.unused_data:

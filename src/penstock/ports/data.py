@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct
+
+from penstock.ports.store import Query, Row
+
+
+class Archived(Struct):
+    """One archive: a file of runs that left the store."""
+
+    path: str
+    digest: bytes
+    """Of its index, which has the digests of all the rest."""
+    runs: int
+    made_at: float
+    first: float
+    last: float
+    """When the first and the last of its runs ended."""
+    deleted: bool = False
+    """All its runs are gone from the store."""
 
 
 class DataLife(Protocol):
@@ -29,4 +50,34 @@ class DataLife(Protocol):
 
     async def erasures(self, id: str) -> list[dict[str, Any]]:
         """Who erased what of the run, when and why."""
+        ...
+
+    async def archive(
+        self, folder: Path, *, older_than: float | timedelta, definition: str | None
+    ) -> Archived | None:
+        """Move closed runs that ended so long ago into a file in the folder; None if there are none."""
+        ...
+
+    async def archives(self) -> list[Archived]: ...
+
+    async def archived(self, query: Query) -> list[Row]:
+        """Archived runs that fit."""
+        ...
+
+    async def restore(self, id: str) -> int:
+        """Put an archived run back into the store; how many generations it was."""
+        ...
+
+    async def export(self, path: Path, query: Query) -> int:
+        """Copy runs into a file; how many."""
+        ...
+
+    async def import_runs(self, path: Path, *, take_open: bool) -> int:
+        """Take the runs of a file that are not here yet, all or none; how many."""
+        ...
+
+    async def backup(self, path: Path) -> None: ...
+
+    async def sign(self) -> int:
+        """Sign the heads of all runs that changed since the last root; how many roots that took."""
         ...

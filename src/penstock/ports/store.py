@@ -308,6 +308,11 @@ class Store(Protocol):
         """Delete records of any kind with `expires <= until`, the earliest first; how many there were."""
         ...
 
+    async def backup(self, path: str) -> None:
+        """A copy of all there is, of one moment, in a new file, while others write; on disk on return.
+        Rejected("backup-unsupported") where the database has its own ways."""
+        ...
+
     async def claim(self, node: str, address: str) -> Owner | None:
         """Become the owner with a token higher than all before, or None while another lives (SPEC 4.8).
         Ends at once with its process."""

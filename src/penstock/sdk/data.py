@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from penstock.ports.data import DataLife
+from penstock.ports.data import Archived, DataLife
+from penstock.ports.store import Query, Row
 
 
 class Data:
@@ -39,3 +42,43 @@ class Data:
     async def erasures(self, id: str) -> list[dict[str, Any]]:
         """Who erased what of the run, when and why."""
         return await self._life.erasures(id)
+
+    async def archive(
+        self,
+        folder: str | Path,
+        *,
+        older_than: float | timedelta = 0.0,
+        definition: str | None = None,
+    ) -> Archived | None:
+        """Move closed runs that ended so long ago (seconds) out of the store into a new file in the folder. They can still
+        be listed (`archived`), shown and read; None if there are none."""
+        return await self._life.archive(Path(folder), older_than=older_than, definition=definition)
+
+    async def archives(self) -> list[Archived]:
+        """The archives of this store, the newest first."""
+        return await self._life.archives()
+
+    async def archived(self, **wanted: Any) -> list[Row]:
+        """Archived runs by status, definition, attributes, time: the fields of `Query`."""
+        return await self._life.archived(Query(**wanted))
+
+    async def restore(self, id: str) -> int:
+        """Put an archived run back into the store; its file keeps it too. How many generations that was."""
+        return await self._life.restore(id)
+
+    async def export(self, path: str | Path, **wanted: Any) -> int:
+        """Copy runs (all, or those that fit the fields of `Query`) into a new file; how many."""
+        return await self._life.export(Path(path), Query(**wanted))
+
+    async def import_runs(self, path: str | Path, *, take_open: bool = False) -> int:
+        """Take the runs of an exported or archived file that are not here yet, all or none; how many. Open runs go on
+        here, so they are taken only with `take_open`, once the engine they come from is stopped."""
+        return await self._life.import_runs(Path(path), take_open=take_open)
+
+    async def backup(self, path: str | Path) -> None:
+        """Copy the whole database, of one moment, into a new file, while the engine works."""
+        await self._life.backup(Path(path))
+
+    async def sign(self) -> int:
+        """Sign the heads of all runs that changed since the last root, with the `audit_key` of the settings."""
+        return await self._life.sign()

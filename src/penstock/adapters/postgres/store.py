@@ -45,7 +45,7 @@ from penstock.adapters.postgres.rows import (
     stored_of,
 )
 from penstock.adapters.store_rules import published
-from penstock.errors import RevisionConflict, StoreError
+from penstock.errors import Rejected, RevisionConflict, StoreError
 from penstock.ports.store import (
     Append,
     Appended,
@@ -420,6 +420,13 @@ class PostgresStore:
         return await self._transact(lambda db: documents.expire(db, until, limit))
 
     # -- ownership
+
+    async def backup(self, path: str) -> None:
+        raise Rejected(
+            "backup-unsupported",
+            "PostgreSQL has its own tools for backups",
+            hint="pg_basebackup, or pg_dump while engines work; `penstock export` copies runs",
+        )
 
     async def claim(self, node: str, address: str) -> Owner | None:
         self._check()

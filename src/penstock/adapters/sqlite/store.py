@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 
 from penstock.adapters.groups import Group
 from penstock.adapters.sqlite import appending, listing, ownership, purging
+from penstock.adapters.sqlite import backup as backups
 from penstock.adapters.sqlite import records as documents
 from penstock.adapters.sqlite.database import (
     CHECKPOINT_SAFE,
@@ -560,6 +561,10 @@ class SqliteStore:
 
     async def drop_expired(self, *, until: float, limit: int = 1000) -> int:
         return await self._write(lambda db: db.execute(documents.EXPIRE, (until, limit)).rowcount)
+
+    async def backup(self, path: str) -> None:
+        self._open(self._reader)
+        await asyncio.to_thread(backups.copy, self.path, path)
 
     # -- ownership
 

@@ -1,0 +1,63 @@
+"""A copy of a database while it is in use, and back (SPEC 18)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from penstock.adapters.sqlite.database import check, connect, translated
+from penstock.errors import Rejected, StoreCorrupt, StoreError
+
+
+def copy(source: str, target: str) -> None:
+    """Copy one moment of a database into a new file, whole or not at all; blocks, so it wants a thread.
+
+    One step of SQLite's backup: a reader's view of the database, so that nobody waits for it, and the copy does not
+    begin anew with every commit.
+    """
+    place = Path(target)
+    if place.exists():
+        raise Rejected("file-exists", f"{target} exists already", hint="choose another name")
+    if not place.parent.is_dir():
+        raise StoreError(
+            f"the folder {place.parent} does not exist", hint=f"mkdir -p {place.parent}"
+        )
+    part = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        _copy(source, str(part))
+        os.rename(part, place)
+        folder = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except sqlite3.Error as error:
+        raise translated(error, source) from error
+    except OSError as error:
+        raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _copy(source: str, target: str) -> None:
+    here, there = connect(source), sqlite3.connect(target, isolation_level=None)
+    try:
+        check(here, source)  # ours, and not newer than we know
+        here.backup(there)
+        there.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+        (fine,) = there.execute("PRAGMA quick_check(1)").fetchone()
+        if fine != "ok":
+            raise StoreCorrupt(f"the copy of {source} is damaged: {fine}")
+    finally:
+        there.close()
+        here.close()
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def restore(backup: str, target: str) -> None:
+    """Make a backup the database of that name, which must not exist. Attempts that were under way are recorded as lost."""
+    if not Path(backup).is_file():
+        raise StoreError(f"there is no file {backup}")
+    copy(backup, target)

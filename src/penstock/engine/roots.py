@@ -1,0 +1,180 @@
+"""Signed roots: what the heads of all histories were at a time, so that whoever changes one later is found (SPEC 6.3).
+
+A chain alone does not help against somebody who writes a whole history anew: its hashes fit. A root names the heads of
+all runs that changed since the root before, and is signed with a key that the database does not have. Kept as records.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.errors import PenstockError, Rejected, RevisionConflict
+from penstock.ports.store import Record, Store, Stored
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+log = logging.getLogger("penstock.engine")
+
+KIND = "root"
+EVENTS_MAX = 20_000
+"""A root covers so many events at most; then comes the next one."""
+PAGE = 1000
+
+
+class Head(Struct, frozen=True, array_like=True):
+    id: str
+    generation: int
+    revision: int
+    hash: bytes
+
+
+class Root(Struct):
+    number: int
+    at: float
+    after: int
+    """The position up to which the root before went."""
+    position: int
+    previous: bytes
+    """The signature of the root before."""
+    heads: list[Head]
+    signature: bytes = b""
+
+    def signed(self, key: bytes) -> bytes:
+        body = msgspec.json.encode(replace(self, signature=b""))
+        return hmac.new(key, sha256(body).digest(), sha256).digest()
+
+
+class Roots:
+    """Makes a root now and then, as the owner, if there is a key."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._next = 0.0
+        self.count = 0
+
+    def tick(self) -> None:
+        engine = self._engine
+        now = engine.clock.now()
+        if engine.settings.audit_key is not None and engine.owner is not None and now >= self._next:
+            self._next = now + engine.settings.roots_every
+            engine.errands.run(self._background())
+
+    async def _background(self) -> None:
+        try:
+            await self.make()
+        except PenstockError as error:  # the next time is soon enough
+            log.warning("roots.failed", extra={"error": str(error)})
+
+    async def make(self) -> int:
+        """Sign all that is new since the last root; how many roots that took."""
+        engine, key = self._engine, self._engine.settings.audit_key
+        if key is None:
+            raise Rejected(
+                "audit-key-missing", "to sign roots takes a key", hint="Settings(audit_key=…)"
+            )
+        made, last = 0, await _newest(engine.store)
+        while True:
+            after = 0 if last is None else last.position
+            events = await _events(engine.store, after)
+            if not events:
+                return made
+            last = Root(
+                number=1 if last is None else last.number + 1, at=engine.clock.now(), after=after,
+                position=events[-1].position, previous=b"" if last is None else last.signature,
+                heads=await _heads(engine.store, events),
+            )  # fmt: skip
+            last.signature = last.signed(key)
+            record = Record(KIND, f"{last.number:012d}", msgspec.json.encode(last))
+            (outcome,) = await engine.store.put([record])
+            if isinstance(outcome, RevisionConflict):
+                return made  # another process was at it
+            made += 1
+            self.count += 1
+
+
+async def _events(store: Store, after: int) -> list[Stored]:
+    events: list[Stored] = []
+    while page := await store.follow(after=after, limit=PAGE):
+        events += page
+        after = page[-1].position
+        if len(events) >= EVENTS_MAX:
+            break
+    return events
+
+
+async def _heads(store: Store, events: list[Stored]) -> list[Head]:
+    newest = {each.key: each for each in events}
+    rows = await store.find_many(list(newest))
+    return [
+        Head(rows[key].id, rows[key].generation, each.seq, each.hash)
+        for key, each in newest.items()
+        if key in rows
+    ]
+
+
+async def roots(store: Store) -> list[Root]:
+    """All of them, oldest first."""
+    found: list[Record] = []
+    while page := await store.records(KIND, after=found[-1].id if found else "", limit=100):
+        found += page
+    return [msgspec.json.decode(each.value, type=Root) for each in found]
+
+
+async def _newest(store: Store) -> Root | None:
+    # Numbers have no gaps, so that the newest is found by halving.
+    low, high = 0, 1
+    while await store.record(KIND, f"{high:012d}") is not None:
+        low, high = high, high * 2
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if await store.record(KIND, f"{middle:012d}") is None:
+            high = middle
+        else:
+            low = middle
+    record = await store.record(KIND, f"{low:012d}") if low else None
+    return None if record is None else msgspec.json.decode(record.value, type=Root)
+
+
+async def check(store: Store, key: bytes) -> list[str]:
+    """What is not as the roots say; runs that were deleted or archived since are not looked for."""
+    problems: list[str] = []
+    previous: Root | None = None
+    for root in await roots(store):
+        name = f"root {root.number}"
+        if not hmac.compare_digest(root.signature, root.signed(key)):
+            problems.append(f"{name}: its signature is not of this key")
+            previous = root
+            continue
+        number, signature = (0, b"") if previous is None else (previous.number, previous.signature)
+        if root.number != number + 1 or root.previous != signature:
+            problems.append(f"{name}: the root before it is missing or another")
+        for head in root.heads:
+            problem = await _differs(store, head)
+            if problem is not None:
+                problems.append(f"{problem}, as {name} says")
+        previous = root
+    if previous is not None and await store.head() < previous.position:
+        problems.append(
+            f"the store ends before root {previous.number}: an older copy is in its place"
+        )
+    return problems
+
+
+async def _differs(store: Store, head: Head) -> str | None:
+    row = await store.find(head.id, head.generation)
+    if row is None:
+        return None
+    if row.revision < head.revision:
+        return f"run {head.id}: it has {row.revision} events, but had {head.revision}"
+    found = await store.events(row.key, after=head.revision - 1, limit=1)
+    if not found or found[0].hash != head.hash:
+        return f"run {head.id}: its history up to event {head.revision} is not what it was"
+    return None
