@@ -353,3 +353,25 @@ async def test_what_waits_when_the_process_ends_goes_on_in_the_next() -> None:
         for number, id in enumerate(ids):
             assert await engine.finish(await engine.get(id)) == number
     assert Counter(ENDED) == Counter(range(5))
+
+
+@activity
+def blocks(value: Any = None) -> Any:
+    BEGUN.append(value)
+    time.sleep(0.02)
+    return value
+
+
+async def test_a_backlog_of_threads_in_one_queue_does_not_delay_those_of_another() -> None:
+    """Two threads and 100 that wait for them: another queue's attempt gets the next thread that is free."""
+    document = (
+        "id: bulk\ntasks:\n  m: {type: map, items: 'input',"
+        " body: {do: blocks, queue: bulk, inputs: {value: {from: item}}}}\n"
+    )
+    async with penstock.open("memory:threads", activities=[blocks], threads=2) as engine:
+        await engine.register(document)
+        await engine.register(IN.format(id="d", do="blocks", queue="web"))
+        bulk = await engine.start("bulk", list(range(100)))
+        assert await (await engine.start("d", "mine")).result() == "mine"
+        assert len(BEGUN) <= 8
+        await bulk.result()

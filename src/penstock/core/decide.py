@@ -14,7 +14,7 @@ from msgspec import Raw
 from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow
 from penstock.core.hands import change_attributes, handle_wait, resolve_undo
 from penstock.core.identity import repeated, signal_digest
-from penstock.core.plan import Node
+from penstock.core.plan import Node, Plan
 from penstock.core.values import decode
 from penstock.errors import Rejected
 from penstock.model import commands as c
@@ -129,7 +129,8 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
         case c.AdmitRun():
             if not run.held or run.begin is not None or run.paused or run.stopping is not None:
                 return []
-            timeout = _timeout(flow)
+            timeouts = flow.plan.definition.timeouts
+            timeout = None if timeouts is None else timeouts.run
             due = None if timeout is None else command.at + timeout
             return [e.RunAdmitted(at=command.at, due=due)]
         case c.ForeseeMiss():
@@ -242,10 +243,8 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
                 hint="change the input, or the definition's inputSchema",
             )
     definition = plan.definition
-    # A parent cannot try again later, so that its child waits even where others are refused.
-    refuses = definition.limits.get("over") == "refuse" and command.parent is None
-    held = plan.runs_max is not None and not refuses
-    timeout = None if held else _timeout(flow)
+    held = plan.runs_max is not None and _waits(plan, command)
+    timeout = None if held or definition.timeouts is None else definition.timeouts.run
     begin = None if not command.delay else command.at + command.delay
     return [
         e.RunStarted(
@@ -260,10 +259,9 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
     ]  # fmt: skip
 
 
-def _timeout(flow: Flow) -> float | None:
-    """How long the whole run may take."""
-    timeouts = flow.plan.definition.timeouts
-    return None if timeouts is None else timeouts.run
+def _waits(plan: Plan, command: c.StartRun) -> bool:
+    """A parent cannot try again later, so that its child waits even where others are refused."""
+    return plan.definition.limits.get("over") != "refuse" or command.parent is not None
 
 
 # --- attempts (SPEC 4.3) -------------------------------------------------------------------------------------

@@ -289,8 +289,11 @@ def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
         flow.due(run.deadline, DEADLINE)
     if run.begin is not None:
         flow.due(run.begin, BEGIN)
-        return
-    _open(flow, run, event.at)
+    elif run.held:
+        flow.effects.append(Admit())
+    else:
+        run.status, run.started_at = RUNNING, event.at
+        flow.open_scope("", "", None, "", 0)
 
 
 def _open(flow: Flow, run: Run, at: float) -> None:

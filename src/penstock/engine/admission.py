@@ -25,14 +25,18 @@ RUNS_MAX = 1_000_000
 """The default of `max_concurrent_workflows`; a process that is not the owner counts only for another one."""
 
 
+_Name = tuple[str, int]
+"""A run and its generation: when one ends the next may be open already."""
+
+
 class Admission:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._inside: dict[str, set[str]] = {}
+        self._inside: dict[str, set[_Name]] = {}
         """Open runs that were admitted, by definition, of those that have a limit."""
-        self._line: dict[str, list[tuple[int, float, int, str, int]]] = {}
+        self._line: dict[str, list[tuple[int, float, int, _Name, int]]] = {}
         """Heaps: the higher priority first, then the older; with its version's limit."""
-        self._waiting: set[str] = set()
+        self._waiting: set[_Name] = set()
         self._count = 0
         self.starting = 0
         """Starts of this process that are not on disk yet."""
@@ -96,30 +100,33 @@ class Admission:
 
     def want(self, run: Run, plan: Plan) -> None:
         """The run is held: it goes on when there is a place."""
-        if run.id in self._waiting or run.paused:
+        name = (run.id, run.generation)
+        if name in self._waiting or run.paused:
             return
         assert plan.runs_max is not None
-        self._waiting.add(run.id)
+        self._waiting.add(name)
         self._count += 1
         line = self._line.setdefault(run.definition, [])
-        heappush(line, (run.priority, run.created_at, self._count, run.id, plan.runs_max))
+        heappush(line, (run.priority, run.created_at, self._count, name, plan.runs_max))
         self.more(run.definition)
 
     def joined(self, run: Run) -> None:
         """An open run of a definition with a limit that is not held."""
         if not run.held:
-            self._inside.setdefault(run.definition, set()).add(run.id)
+            self._inside.setdefault(run.definition, set()).add((run.id, run.generation))
 
     def left(self, run: Run) -> None:
         """It has ended, or is held again."""
-        self._waiting.discard(run.id)
+        name = (run.id, run.generation)
+        self._waiting.discard(name)
         inside = self._inside.get(run.definition)
-        if inside is not None and run.id in inside:
-            inside.discard(run.id)
+        if inside is not None:
+            inside.discard(name)
         self.more(run.definition)
 
     def holds(self, row: Row) -> bool:
-        return row.id in self._inside.get(row.definition, ()) or row.id in self._waiting
+        name = (row.id, row.generation)
+        return name in self._inside.get(row.definition, ()) or name in self._waiting
 
     def more(self, definition: str) -> None:
         engine, line = self._engine, self._line.get(definition)
@@ -127,10 +134,10 @@ class Admission:
             return
         inside = self._inside.setdefault(definition, set())
         while line and len(inside) < line[0][4]:
-            run_id = heappop(line)[3]
-            if run_id in self._waiting:
-                inside.add(run_id)
-                engine.errands.run(self._admit(run_id, definition))
+            name = heappop(line)[3]
+            if name in self._waiting:
+                inside.add(name)
+                engine.errands.run(self._admit(name, definition))
         if not line:
             del self._line[definition]
 
@@ -139,19 +146,20 @@ class Admission:
         for definition in list(self._line):
             self.more(definition)
 
-    async def _admit(self, run_id: str, definition: str) -> None:
-        engine = self._engine
+    async def _admit(self, name: _Name, definition: str) -> None:
+        engine, run_id = self._engine, name[0]
         admitted = False
         try:
             await engine.command(run_id, c.AdmitRun(at=engine.clock.now()))
             entry = engine.cache.get(run_id)
-            admitted = entry is not None and not entry.flow.run.held and not entry.flow.run.closed
+            run = None if entry is None else entry.flow.run
+            admitted = run is not None and not run.held and not run.closed and run.generation == name[1]
         except PenstockError:
             pass  # it is gone, or the store is: whoever loads the run again finds that it is held
         finally:
-            self._waiting.discard(run_id)
+            self._waiting.discard(name)
             if not admitted:
-                self._inside.get(definition, set[str]()).discard(run_id)
+                self._inside.get(definition, set[_Name]()).discard(name)
                 self.more(definition)
 
     def why(self, run: Run, plan: Plan) -> str:

@@ -101,6 +101,7 @@ class Jobs:
         return Job(
             run_id, run.generation, key, attempt, route.activity, arguments, route.start_to_close, route.heartbeat,
             progress, secrets, route.once, False, self._engine.clock.now(), state.lost, state.poison, state.started,
+            route.queue, run.priority if route.priority is None else route.priority,
         )  # fmt: skip
 
     def key(self, flow: Flow, path: str, route: Route) -> str | None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from penstock.model.definition import Retry
 from penstock.model.failure import Failure
+from penstock.model.queue import DEFAULT
 
 
 class Job(Struct):
@@ -38,6 +39,8 @@ class Job(Struct):
     """Those of them that count."""
     recorded: bool = False
     """Its `TaskStarted` is stored."""
+    queue: str = DEFAULT
+    priority: int = 1
 
     @property
     def idempotency_key(self) -> str:

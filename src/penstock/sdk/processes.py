@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable
 from multiprocessing.spawn import get_executable
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -38,6 +37,7 @@ from penstock.sdk.child import (
     Call,
     Setup,
 )
+from penstock.sdk.lines import Lines
 from penstock.sdk.logs import Numbered
 from penstock.sdk.workflow import Entry
 
@@ -84,7 +84,7 @@ class Processes(Generic[W]):
         self._slots: set[Slot[W]] = set()
         self._idle: list[Slot[W]] = []
         self._closing = False
-        self.waiting: deque[W] = deque()
+        self.waiting: Lines[W] = Lines()
 
     @property
     def count(self) -> int:
@@ -92,7 +92,7 @@ class Processes(Generic[W]):
 
     def submit(self, work: W) -> None:
         """Run it in a child that is free or may be made, else in its turn."""
-        self.waiting.append(work)
+        self.waiting.put(work)
         self._next()
 
     def cancel(self, work: W) -> bool:
@@ -136,8 +136,8 @@ class Processes(Generic[W]):
     def _next(self) -> None:
         """Give what waits to whoever is free."""
         while self.waiting and not self._closing:
-            if not self._wanted(self.waiting[0]):
-                self.waiting.popleft()
+            if not self._wanted(self.waiting.first()):
+                self.waiting.pop()
                 continue
             if self._idle:
                 slot = self._idle.pop()
@@ -147,12 +147,12 @@ class Processes(Generic[W]):
                 except OSError as error:
                     log.error("child.not-started children=%d reason=%s", len(self._slots), error)
                     if not self._slots:
-                        self._refuse(self.waiting.popleft(), error)
+                        self._refuse(self.waiting.pop(), error)
                     return
                 self._slots.add(slot)
             else:
                 return
-            slot.execute(self.waiting.popleft())
+            slot.execute(self.waiting.pop())
 
     def _refuse(self, work: W, error: OSError) -> None:
         """The system gives no process at all: not the activity's fault, and it may be tried again."""

@@ -1,6 +1,6 @@
 """Threads for plain functions: few, made on demand, and never in the way of an exit.
 
-The loop decides who runs: it hands over only to a thread that is free and keeps the others in order of arrival, so
+The loop decides who runs: it hands over only to a thread that is free and keeps the others waiting in their lines, so
 that an attempt's time begins when its function does. A thread cannot be stopped: one that is past its timeout keeps
 its place until it returns.
 """
@@ -18,10 +18,11 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from penstock.model.job import Outcome
+from penstock.sdk.lines import Lines, Queued
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Queued)
 
 
 class Threads(Generic[T]):
@@ -44,7 +45,7 @@ class Threads(Generic[T]):
         self._idle = 0
         self._count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.waiting: deque[T] = deque()
+        self.waiting: Lines[T] = Lines()
 
     @property
     def count(self) -> int:
@@ -63,7 +64,7 @@ class Threads(Generic[T]):
         if self._idle and not self.waiting:
             self._hand_over(work)
         else:
-            self.waiting.append(work)
+            self.waiting.put(work)
 
     def close(self) -> None:
         """Free threads end; one that is inside an activity ends when that returns, or with the process."""
@@ -109,6 +110,6 @@ class Threads(Generic[T]):
             self._idle += 1
             self._settle(work, outcome)
         while self._idle and self.waiting:
-            work = self.waiting.popleft()
+            work = self.waiting.pop()
             if self._wanted(work):
                 self._hand_over(work)
