@@ -153,7 +153,8 @@ class Admission:
             await engine.command(run_id, c.AdmitRun(at=engine.clock.now()))
             entry = engine.cache.get(run_id)
             run = None if entry is None else entry.flow.run
-            admitted = run is not None and not run.held and not run.closed and run.generation == name[1]
+            # Not in memory any more: if it has ended, that is counted already.
+            admitted = run is None or run.generation != name[1] or not (run.held or run.closed)
         except PenstockError:
             pass  # it is gone, or the store is: whoever loads the run again finds that it is held
         finally:
