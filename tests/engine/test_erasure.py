@@ -164,3 +164,11 @@ async def test_audit_tells_an_erasure_that_was_cut_off_from_one_that_nobody_did(
     assert await engine.audit() == []
     await store.drop(KIND, ["r/1"])
     assert await engine.audit() == ["run r: event 1 was erased, and nothing says by whom"]
+
+
+async def test_an_erased_run_cannot_go_on(engine: Harness) -> None:
+    run = await begun(engine)
+    await engine.data.erase(run.id, by="ann", reason="r", events=[1])
+    with pytest.raises(penstock.PenstockError) as caught:
+        await run.reset(1, reason="again")
+    assert caught.value.code == "run-erased"

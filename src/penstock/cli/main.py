@@ -27,6 +27,9 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Act": {
         "signal": "runs", "submit": "runs", "pause": "runs", "resume": "runs", "cancel": "runs", "terminate": "runs",
     },
+    "Keep": {
+        "erase": "data", "archive": "data", "restore": "data", "export": "data", "import": "data", "backup": "data",
+    },
     "Check": {"verify": "definitions", "audit": "reading", "explain": "definitions"},
 }  # fmt: skip
 """Each command and the module of this package that has it."""

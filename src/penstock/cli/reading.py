@@ -60,11 +60,12 @@ TASKS_SHOWN = 60
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many."
 )
 @click.option("--after", type=int, metavar="CURSOR", help="Go on where the page before ended.")
+@click.option("--archived", is_flag=True, help="Runs that were moved into archives.")
 @json_option
 @store_option
 def list_command(
     status: str | None, definition: str | None, attributes: tuple[str, ...], since: str | None, limit: int,
-    after: int | None, as_json: bool, url: str,
+    after: int | None, archived: bool, as_json: bool, url: str,
 ) -> int:  # fmt: skip
     """List runs, the newest first.
 
@@ -89,7 +90,8 @@ def list_command(
 
     async def work() -> int:
         async with opened(url) as session:
-            rows = await session.engine.list(limit=limit + 1, **wanted)
+            listing = session.engine.data.archived if archived else session.engine.list
+            rows = await listing(limit=limit + 1, **wanted)
             owner = await session.owner()
         more = len(rows) > limit
         rows = rows[:limit]
@@ -111,8 +113,10 @@ def list_command(
             )  # fmt: skip
         else:
             say("no runs" + (" like that" if any(wanted.values()) else ""))
-        if more:
+        if more and not archived:
             say(f"more: --after {rows[-1].key}")
+        elif more:
+            say("there are more: --limit shows them")
         if any(row.open for row in rows) and not as_json:
             say(owner_text(owner))
         return COMPLETED

@@ -32,8 +32,9 @@ ENDS = frozenset({
     required=True,
     help="Where the activities are: a Python file or a module.",
 )
+@click.option("--retention", metavar="DURATION", help="Delete closed runs so long after their end.")
 @store_option
-def serve_command(app: str, url: str) -> int:
+def serve_command(app: str, retention: str | None, url: str) -> int:
     """Execute the database's runs until Ctrl-C.
 
     \b
@@ -45,17 +46,26 @@ def serve_command(app: str, url: str) -> int:
     gives it runs. Each run that starts or ends is a line on stderr. Ctrl-C lets what is under way end; a second one
     does not wait, and what is lost is done again. HTTP comes with a later release: nothing listens on a port yet.
     """
-    return perform(_serve(app, url))
+    return perform(_serve(app, url, None if retention is None else _kept(retention)))
 
 
-async def _serve(app: str, url: str) -> int:
+def _kept(text: str) -> float:
+    from penstock.cli.output import Problem
+    from penstock.policy.durations import Unreadable, seconds
+
+    try:
+        return seconds(text)
+    except Unreadable as error:
+        raise Problem("usage", str(error), place="--retention", hint="--retention 30d") from None
+
+
+async def _serve(app: str, url: str, retention: float | None) -> int:
     import asyncio
 
     from penstock.cli.app import load_app
     from penstock.cli.output import COMPLETED, Problem, say
-    from penstock.cli.session import Session, on_interrupt
+    from penstock.cli.session import Session, on_interrupt, settings_of
     from penstock.cli.voice import keep_infos
-    from penstock.engine.engine import Settings
     from penstock.errors import StoreError
     from penstock.wiring import open as open_engine
 
@@ -68,7 +78,9 @@ async def _serve(app: str, url: str) -> int:
     keep_infos()
     stop = on_interrupt()
     async with open_engine(
-        url, activities=activities, settings=Settings(drain_seconds=DRAIN_SECONDS)
+        url,
+        activities=activities,
+        settings=settings_of(drain_seconds=DRAIN_SECONDS, retention=retention),
     ) as engine:
         session = Session(engine, url)
         try:

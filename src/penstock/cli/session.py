@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from penstock.core.plan import Plan
+    from penstock.engine.settings import Settings
     from penstock.ports.store import Owner, Store
     from penstock.sdk.client import Engine, Run
 
@@ -62,6 +63,13 @@ def file_of(url: str) -> Path | None:
         return None
     place = rest.partition("?")[0]
     return Path(place[3:] if place.startswith("///") else place.lstrip("/"))
+
+
+def settings_of(**given: Any) -> Settings:
+    """Settings of an engine, with what the environment says."""
+    from penstock.engine.settings import Settings
+
+    return Settings(audit_key=os.environ.get("PENSTOCK_AUDIT_KEY") or None, **given)
 
 
 def store_flag(url: str) -> str:
@@ -137,7 +145,7 @@ async def opened(url: str, *, create: bool = False) -> AsyncGenerator[Session]:
             "store-missing", "a database in memory ends with its process; there is nothing to look at",
             status=UNREACHABLE, hint="use sqlite:///file.db",
         )  # fmt: skip
-    async with open_engine(url, execute=False) as engine:
+    async with open_engine(url, execute=False, settings=settings_of()) as engine:
         session = Session(engine, url)
         try:
             yield session

@@ -38,6 +38,7 @@ from penstock.errors import NotFound, Rejected, RevisionConflict
 from penstock.model import commands as c
 from penstock.model import events as e
 from penstock.model.codec import decode_event
+from penstock.model.packing import is_erased
 from penstock.model.run import COMPLETED, REF_SHIFT, Run
 from penstock.ports.store import Row, Stored
 
@@ -183,6 +184,10 @@ class Generations:
         plan = await engine.plan(row.definition, row.version)
         stored = await engine.store.events(row.key)
         walk = Walk(id, plan)
+        if any(is_erased(each.payload) for each in stored):
+            raise Rejected(
+                "run-erased", f"payloads of run {id} were erased; it cannot go on from there"
+            )
         for count, each in enumerate(stored, 1):
             event = decode_event(each.payload)
             walk.step(event)
@@ -254,8 +259,10 @@ class Generations:
         copies = [each.payload for each in history.stored[: fact.to]]
         beside = {
             bytes.fromhex(digest)
-            for event in past.events[: fact.to]
-            for digest, _ in event.beside.values()
+            for each, event in zip(history.stored[: fact.to], past.events, strict=False)
+            for digest, _ in (
+                decode_event(each.payload) if isinstance(event, e.SignalReceived) else event
+            ).beside.values()
         }
         blobs = await engine.store.blobs(old.key, sorted(beside)) if beside else {}
         return await self._commit(old, new, copies, events, last, blobs)
