@@ -170,5 +170,5 @@ async def test_an_erased_run_cannot_go_on(engine: Harness) -> None:
     run = await begun(engine)
     await engine.data.erase(run.id, by="ann", reason="r", events=[1])
     with pytest.raises(penstock.PenstockError) as caught:
-        await run.reset(1, reason="again")
+        await run.reset(1, token="any", reason="again")
     assert caught.value.code == "run-erased"
