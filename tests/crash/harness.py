@@ -147,7 +147,7 @@ class Story:
 
 
 def tell(
-    nursery: Nursery, folder: Path, name: str, lives: Sequence[dict[str, Any]], *, runs: int = 40
+    nursery: Nursery, folder: Path, name: str, lives: Sequence[dict[str, Any]], *, runs: int = 34
 ) -> Story:
     """Lives with their orders (`kill`, `stop`), then as many as it takes; then judge."""
     story = Story(name)

@@ -35,7 +35,7 @@ from penstock.errors import PenstockError
 from penstock.model.codec import decode_event
 from penstock.ports.store import Append, Appended, Store
 
-RUNS = 40
+RUNS = 34
 DATABASE = "penstock.db"
 SECONDS_MAX = 250
 

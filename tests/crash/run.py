@@ -22,7 +22,7 @@ from crash.harness import Nursery, Story, count_points, tell, tell_random
 from crash.victim import SQLITE_POINTS
 from penstock.engine.points import POINTS
 
-RUNS_A_POINT = 40
+RUNS_A_POINT = 34
 WORKERS = 2
 
 Life = dict[str, str]

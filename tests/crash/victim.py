@@ -41,7 +41,7 @@ class Orders(msgspec.Struct):
     database: str
     log: str
     first: int = 0
-    last: int = 40
+    last: int = 34
     """Runs from `first` up to `last`."""
     kill: str = ""
     """`POINT:n`: SIGKILL when it is reached for the n-th time."""
@@ -156,7 +156,7 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
         # Its receiver is there before a signal can be sent to it.
         receiver = workload.wanted(int(name.rpartition("-")[2]) - 1)
         await engine.start(receiver.definition, receiver.input, id=receiver.id)
-    await give("start", _begin(engine, want))
+    await give("start", engine.start(want.definition, want.input, id=name))
     run = await engine.get(name)
     for number, (signal_name, payload) in enumerate(want.signals):
         message = f"{name}:{number}"
@@ -169,36 +169,6 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
     with contextlib.suppress(RunFailed):
         await run.result()
     trace("ack", name, "end")
-
-
-async def _begin(engine: penstock.Engine, want: Wanted) -> None:
-    """Start it in its way, as often as lives are told to; the run exists on return."""
-    match want.how:
-        case "schedule":
-            schedule, _, nominal = want.id.partition("/")
-            await engine.schedules.create(
-                schedule, want.definition, want.input, every="365d", overlap="buffer",
-                anchor="2020-01-01T00:00:00Z",
-            )  # fmt: skip
-            await engine.schedules.backfill(schedule, nominal, nominal, overlap="buffer")
-        case "debounce":
-            window = penstock.Debounce(want.id, 0.02)
-            for _ in range(
-                2
-            ):  # of the same input, as a life may end, and the window with it, in between
-                await engine.start(want.definition, want.input, id=want.id, debounce=window)
-        case "singleton":
-            await asyncio.gather(
-                *(
-                    engine.start(want.definition, want.input, id=want.id, singleton=want.id)
-                    for _ in range(2)
-                )
-            )
-        case _:
-            await engine.start(want.definition, want.input, id=want.id)
-            return
-    while not await engine.list(id_prefix=want.id, limit=1):  # noqa: ASYNC110 - it is nobody's to say
-        await asyncio.sleep(0.002)
 
 
 async def live(orders: Orders) -> bool:

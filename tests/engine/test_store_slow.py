@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from penstock.adapters.sqlite.store import SqliteStore
 from penstock.core.flow import Flow
 from penstock.engine.inbox import Item
 from penstock.errors import StoreError
-from penstock.ports.store import Append, Appended, Row
+from penstock.ports.store import Append, Appended, DefinitionRow, Row, Stored
 from penstock.testing.harness import harness
 
 CALLS: list[Any] = []
@@ -198,3 +198,114 @@ async def test_an_attempt_whose_result_waits_for_the_store_is_not_begun_again(
         await other
         assert await engine.finish(run) == 1
         assert begun == 1
+
+
+class Moody(MemoryStore):
+    """Every call waits for a while, as one to a server does; those of a name may fail."""
+
+    failing: str | None = None
+    appending = False
+
+    async def _moment(self, name: str) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if self.failing == name:
+            raise StoreError("the database is out of reach")
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        self.appending = len(appends) > 0 and appends[0].expected > 0
+        await self._moment("append")
+        done = await super().append(appends)
+        await self._moment("answer")
+        return done
+
+    async def find(self, id: str, generation: int | None = None) -> Row | None:
+        await self._moment("find")
+        return await super().find(id, generation)
+
+    async def events_many(self, keys: Mapping[int, int]) -> dict[int, list[Stored]]:
+        await self._moment("events_many")
+        return await super().events_many(keys)
+
+    async def definition(self, id: str, version: str | None = None) -> DefinitionRow | None:
+        await self._moment("definition")
+        return await super().definition(id, version)
+
+
+async def test_a_store_that_goes_away_while_a_run_is_loaded_again_stops_nobody() -> None:
+    """Told to go in the middle of a batch, the run is loaded by itself; and that fails."""
+
+    class Away(Moody):
+        gone = False
+
+        async def find(self, id: str, generation: int | None = None) -> Row | None:
+            if self.gone and id == "r0":
+                engine.core.cache.pop("r1")  # a hint
+            if self.gone and id == "r1":
+                raise StoreError("the database is out of reach")
+            return await super().find(id, generation)
+
+    store = Away()
+    async with harness(activities=[note], store=store) as engine:
+        await engine.register("id: d\ntasks:\n  s: {type: signal, name: go}\n")
+        runs = [await engine.start("d", id=f"r{n}") for n in range(2)]
+        engine.core.cache.pop("r0")
+        store.gone = True
+        kept, lost = await asyncio.gather(
+            *(run.signal("go", 1) for run in runs), return_exceptions=True
+        )
+        store.gone = False
+
+        assert kept is None
+        assert isinstance(lost, StoreError)
+        assert engine.core.broken is None
+        await runs[1].signal("go", 1)
+        for run in runs:
+            assert await engine.finish(run) == 1
+
+
+@pytest.mark.parametrize("name", ["events_many", "definition", "find"])
+async def test_a_run_that_could_not_be_read_for_a_moment_is_not_taken_for_damaged(
+    name: str,
+) -> None:
+    store = Moody()
+    async with harness(activities=[note], store=store) as engine:
+        await engine.register(
+            "id: d\ntasks:\n  a: {do: note, inputs: {value: {value: " + "x" * 3000 + "}}}\n"
+            "  s: {type: signal, name: go, after: [a]}\n  b: {do: note, after: [s], inputs: {value: {from: a}}}\n"
+        )
+        run = await engine.start("d", id="r")
+        await engine.settle()
+        engine.core.cache.clear()
+        engine.core.plans.clear()
+        store.failing = name
+        with pytest.raises(StoreError, match="out of reach"):
+            await run.signal("go", 1)
+        store.failing = None
+        await run.signal("go", 1)
+        assert await engine.finish(run) == "x" * 3000
+
+
+async def test_a_run_read_while_it_is_being_committed_is_not_kept_as_it_was_before() -> None:
+    """A hint throws it out, recovery reads it back from before the append: who asks afterwards sees the append."""
+    store = Moody()
+    async with harness(activities=[note], store=store) as engine:
+        await engine.register(
+            "id: d\ntasks:\n  s: {type: signal, name: go}\n  t: {type: signal, name: on, after: [s]}\n"
+        )
+        run = await engine.start("d", id="r")
+        core = engine.core
+        row = await store.find("r")
+        assert row is not None
+        loaded = (await core.history.load([row]))["r"]
+        assert not isinstance(loaded, Exception)
+        signal = asyncio.ensure_future(run.signal("go", 1))
+        while not store.appending:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        core.cache.pop("r")
+        core.adopt(loaded)
+        await signal
+        revision = await core.read("r", lambda flow: flow.run.revision)
+        there = await store.find("r")
+        assert there is not None
+        assert revision == there.revision == 2

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,14 +27,13 @@ from penstock.model.chain import link, prefix
 from penstock.ports.store import (
     Append,
     Appended,
-    Asked,
     DefinitionRow,
     Owner,
     Position,
+    Pulse,
     Purged,
     Query,
     Record,
-    Request,
     Row,
     RunKey,
     Snapshot,
@@ -317,7 +315,7 @@ class MemoryStore:
         wanted = {name: attribute_text(value) for name, value in query.attributes.items()}
         kept = self._kept
         opens = query.status == "PAUSED" or query.status in ("OPEN", *OPEN)
-        keys = reversed(kept.open) if opens else reversed(kept.rows)
+        keys = sorted(kept.open, reverse=True) if opens else reversed(kept.rows)
         for row in map(kept.rows.__getitem__, keys):
             newest = max(self._kept.generations[row.id])
             if (
@@ -408,23 +406,6 @@ class MemoryStore:
 
     # -- ownership
 
-    # -- requests: there is no database that an application could have a connection to
-
-    async def request(self, connection: Any, request: Request) -> Asked:
-        raise Rejected(
-            "connection-unfit",
-            "a store in memory has no transactions that an application could share",
-            hint="open sqlite:///file.db or postgresql://…, or start the run without `connection`",
-        )
-
-    async def requests(self, *, limit: int = 100) -> list[Request]:
-        return []
-
-    async def requested(self, id: str) -> bool:
-        return False
-
-    async def drop_requests(self, numbers: Sequence[int]) -> None: ...
-
     async def claim(self, node: str, address: str) -> Owner | None:
         kept = self._kept
         if kept.held_by is not None:
@@ -441,6 +422,10 @@ class MemoryStore:
             raise Fenced(token=owner.token, newest=newest)
         kept.owner = replace(kept.owner, address=owner.address, renewed_at=self._clock())
         return kept.owner
+
+    async def pulse(self, owner: Owner) -> Pulse:
+        renewed = await self.renew(owner)
+        return Pulse(renewed, await self.head(), await self.data_global())
 
     async def owner(self) -> Owner | None:
         return self._kept.owner

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.flow import Flow
@@ -28,7 +28,6 @@ from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Item, Reader
 from penstock.engine.observers import Observers
 from penstock.engine.queueing import Queueing
-from penstock.engine.requests import Requests
 from penstock.engine.retention import Retention
 from penstock.engine.roots import Roots
 from penstock.engine.settings import Settings
@@ -110,7 +109,6 @@ class Engine:
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
         self.retention = Retention(self)
         self.roots = Roots(self)
-        self.requests = Requests(self)
         self.queueing = Queueing(self)
         self.admission = Admission(self)
         self.forecast = Forecast(self)
@@ -153,7 +151,6 @@ class Engine:
         self.attempts.dispatch.open = False
         if points.reach is not None:
             points.reach("stop.draining")
-        await self.requests.close()
         await self.activities.close(drain_seconds=self.settings.drain_seconds)
         self._post_again()
         await self._emptied()
@@ -171,7 +168,7 @@ class Engine:
     async def _emptied(self) -> None:
         """Until nothing is left in the inbox; each round of the loop may add to it."""
         while (self._ready or self._mail or self._batch) and self.broken is None:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001 if self._batch else 0)
 
     def _abandon(self, error: BaseException) -> None:
         for items in [*self._mail.values(), *(items for _, items in self._batch)]:
@@ -307,6 +304,8 @@ class Engine:
                     self._refused(run_id, items, result)
                     continue
                 self._stored(entry, append, result)
+                if self.cache.get(run_id) is not entry:
+                    self.cache.pop(run_id, None)  # read meanwhile, from before this append
             self._settle(run_id, entry, items, outcome, readings)
         if len(self.cache) > self.settings.cache_runs:
             self._evict()
@@ -322,7 +321,11 @@ class Engine:
                 first = items[0]
                 if not isinstance(first.command, c.StartRun) or first.plan is None or first.tries:
                     # It was told to go while others of the batch were loaded, or there is none.
-                    await self._load([run_id])
+                    try:
+                        await self._load([run_id])
+                    except StoreError as error:
+                        self._store_failed([(run_id, items)], error)
+                        return None
                     if run_id in self.cache:
                         continue
                     hint = "`penstock list` shows the runs"
@@ -829,7 +832,10 @@ class Engine:
         return len(self._ready)
 
     async def load_globals(self) -> None:
-        self.globals = {name: decode(raw) for name, raw in (await self.store.data_global()).items()}
+        self.take_globals(await self.store.data_global())
+
+    def take_globals(self, data: Mapping[str, bytes]) -> None:
+        self.globals = {name: decode(raw) for name, raw in data.items()}
 
     async def load_paused(self) -> None:
         """Which definitions operators have paused (SPEC 4.9)."""

@@ -10,7 +10,7 @@ from penstock.core.flow import Flow
 from penstock.core.owed import leaves, references
 from penstock.core.plan import Plan
 from penstock.core.values import decode
-from penstock.errors import StoreCorrupt, StoreFull, StoreLocked
+from penstock.errors import StoreCorrupt, StoreError
 from penstock.model.chain import link, prefix
 from penstock.model.codec import Beside, decode_event, decode_run, value_at
 from penstock.model.packing import digest_of, unpack
@@ -77,9 +77,9 @@ class History:
                 wanted = references(entry.flow.run)
                 if wanted:
                     await self.bring(entry.flow, row.key, wanted)
-            except (StoreLocked, StoreFull):
-                raise  # that says nothing of the run
             except Exception as error:
+                if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
+                    raise  # busy, full, out of reach: that says nothing of the run
                 loaded[row.id] = error
                 continue
             loaded[row.id] = entry

@@ -17,8 +17,7 @@ from penstock.engine.inbox import Item
 from penstock.errors import Fenced, StoreError
 from penstock.model import commands as c
 from penstock.model.effects import Abandon, Execute
-from penstock.ports.hints import REQUESTS
-from penstock.ports.store import Owner, Row
+from penstock.ports.store import Owner, Position, Row
 
 log = logging.getLogger("penstock.engine")
 
@@ -85,11 +84,7 @@ class Ownership:
             engine.hints.close()
 
     def _heard(self, run_id: str) -> None:
-        if self._engine.owner is None:
-            return
-        if run_id == REQUESTS:
-            self._engine.requests.wake()
-        elif not self._engine.tending.heard(run_id):
+        if self._engine.owner is not None and not self._engine.tending.heard(run_id):
             self._engine.refresh(run_id)
 
     async def _claim(self) -> bool:
@@ -109,7 +104,6 @@ class Ownership:
         await engine.queueing.load()
         await self._recover(clean=clean)
         await engine.tending.take()
-        engine.requests.wake()
         return True
 
     async def _recover(self, *, clean: bool) -> None:
@@ -130,7 +124,7 @@ class Ownership:
             if points.reach is not None:
                 points.reach("recovery.chunk")
             while engine.backlog > CHUNK and engine.broken is None:  # noqa: ASYNC110  (the committer works it off)
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
         if points.reach is not None:
             points.reach("recovery.done")
         engine.recovered()
@@ -185,13 +179,13 @@ class Ownership:
                 if engine.recovering:
                     await self._recover(clean=self._clean)  # the store failed in the middle of it
                 if engine.owner is not None:
-                    engine.owner = await engine.store.renew(engine.owner)
+                    pulse = await engine.store.pulse(engine.owner)
+                    engine.owner = pulse.owner
                     engine.newest.clear()  # another process may have registered a newer version
-                    await engine.load_globals()
+                    engine.take_globals(pulse.data)
                     await engine.load_paused()
                     await engine.queueing.load()
-                    await self._look_around()
-                    await engine.requests.carry_out()
+                    await self._look_around(pulse.head)
                     engine.retention.tick()
                     engine.roots.tick()
                     await engine.queueing.write_down()
@@ -214,10 +208,9 @@ class Ownership:
                 owner.node, owner.pid, silent,
             )  # fmt: skip
 
-    async def _look_around(self) -> None:
+    async def _look_around(self, head: Position) -> None:
         """The safety net: events that others wrote and whose hint was lost."""
         engine = self._engine
-        head = await engine.store.head()
         if head > engine.position:
             before, engine.position = engine.position, head
             await engine.look(before, head + 1)

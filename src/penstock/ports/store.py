@@ -9,7 +9,7 @@ Histories are hash-chained (SPEC 6.3): the engine hands over payloads and the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -155,28 +155,6 @@ class Record(Struct, frozen=True):
     """Deleted by retention some time after this; who reads it decides what it means until then."""
 
 
-class Request(Struct, frozen=True):
-    """A run that an application asked for inside its own transaction, until the owner makes it one (SPEC 4.3)."""
-
-    id: str
-    definition: str
-    version: str
-    input: bytes
-    facts: bytes
-    """All else that the start needs, as JSON."""
-    at: float
-    number: int = 0
-    """Given by the store."""
-
-
-class Asked(Struct, frozen=True):
-    """A request as far as it got."""
-
-    number: int
-    is_open: Callable[[], bool]
-    """Whether the application's transaction may still be open; never blocks, and never raises."""
-
-
 class Purged(Struct, frozen=True):
     """What one `purge` deleted."""
 
@@ -196,6 +174,15 @@ class Owner(Struct, frozen=True):
     since: float
     renewed_at: float
     pid: int = 0
+
+
+class Pulse(Struct, frozen=True):
+    """What an owner learns every other second."""
+
+    owner: Owner
+    head: Position
+    data: dict[str, bytes]
+    """The global data."""
 
 
 class Store(Protocol):
@@ -335,24 +322,6 @@ class Store(Protocol):
         Rejected("backup-unsupported") where the database has its own ways."""
         ...
 
-    async def request(self, connection: Any, request: Request) -> Asked:
-        """Write a request through the application's own connection, inside its transaction: there once, and only if, that
-        is committed. Waits for nobody but the database. Rejected("connection-unfit") for a connection that is none of
-        this database or can write nothing; the application's transaction is then as it was."""
-        ...
-
-    async def requests(self, *, limit: int = 100) -> list[Request]:
-        """Requests whose transactions are committed, the oldest first."""
-        ...
-
-    async def requested(self, id: str) -> bool:
-        """A committed request for a run of that id waits."""
-        ...
-
-    async def drop_requests(self, numbers: Sequence[int]) -> None:
-        """They have been carried out; what is not there is no error."""
-        ...
-
     async def claim(self, node: str, address: str) -> Owner | None:
         """Become the owner with a token higher than all before, or None while another lives (SPEC 4.8).
         Ends at once with its process."""
@@ -360,6 +329,10 @@ class Store(Protocol):
 
     async def renew(self, owner: Owner) -> Owner:
         """Say that the owner lives; Fenced if a newer one exists."""
+        ...
+
+    async def pulse(self, owner: Owner) -> Pulse:
+        """`renew`, `head` and `data_global` in one: an idle engine asks for little."""
         ...
 
     async def owner(self) -> Owner | None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.adapters.groups import Group, Known, judge, unfit
+from penstock.adapters.groups import NONE, Group, Known, judge, unfit
 from penstock.adapters.postgres.database import SPACE, Connection
+from penstock.adapters.store_rules import attributes_of
 from penstock.errors import StoreError
 from penstock.ports.store import Append, Appended, Row
 
@@ -36,7 +37,10 @@ class Hope(Struct, frozen=True):
 class Batch:
     """A group, without those that are refused, as the arrays that the function takes."""
 
-    def __init__(self, group: Group, refused: dict[int, Exception]) -> None:
+    def __init__(
+        self, group: Group, refused: dict[int, Exception], *, judged: bool = False
+    ) -> None:
+        self._judged = judged
         self.outcomes: list[Hope | Exception] = []
         self.new = 0
         self.token: int | None = None
@@ -65,7 +69,7 @@ class Batch:
             key = -self.new
             self._starts.append(_start(row, head, ahead))
             if attributes:
-                self._attributes += [(self.new, name, text) for name, text in attributes.items()]
+                self._attributes += [(key, name, text) for name, text in attributes.items()]
         else:
             key = row.key
             self._changed += 1
@@ -73,6 +77,10 @@ class Batch:
             first = self._changes.get(key)
             before = (append.expected, append.previous) if first is None else first[1:3]
             self._changes[key] = (key, *before, *_change(row, head, ahead))
+            if row.attributes != NONE and (self._judged or not row.open):
+                self._attributes += [
+                    (key, name, text) for name, text in attributes_of(row.attributes).items()
+                ]
         runs += [key] * len(hashes)
         seqs += range(append.expected + 1, row.revision + 1)
         payloads += append.payloads
@@ -194,7 +202,7 @@ async def judged(db: Connection, group: Group) -> Batch:
             " SELECT name, value, $1 FROM unnest($2::text[], $3::text[]) a (name, value)",
             change.key, [n for n, _ in adds], [v for _, v in adds],
         )  # fmt: skip
-    return Batch(group, refused)
+    return Batch(group, refused, judged=True)
 
 
 async def write_judged(db: Connection, batch: Batch, nonce: int) -> list[Appended | Exception]:

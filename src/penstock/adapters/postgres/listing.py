@@ -35,6 +35,8 @@ class Condition(Struct, frozen=True):
     values: tuple[Any, ...] = ()
     leading: str | None = None
     """How it reads if it leads; None if no index answers it."""
+    leading_values: tuple[Any, ...] = ()
+    """Of what it says in addition then."""
     source: str = BY_KEY
     unordered: bool = False
     """If it leads, the keys have to be sorted."""
@@ -43,14 +45,16 @@ class Condition(Struct, frozen=True):
 
 
 async def page(db: Connection, query: Query) -> list[Any]:
-    source, where, values, unordered = await _plan(db, query)
-    key = "a.run" if source == BY_ATTRIBUTE else "r.run"
-    if query.after is not None:
-        where += f" AND {key} < ?"
-        values.append(query.after)
-    text = f"SELECT {RUN} FROM {source} WHERE {where} ORDER BY {key} DESC LIMIT ?"
     async with db.transaction():
-        await db.execute(SHAPE, "on" if unordered else "off")
+        await db.execute(SHAPE, "off")
+        source, where, values, unordered = await _plan(db, query)
+        if unordered:
+            await db.execute(SHAPE, "on")
+        key = "a.run" if source == BY_ATTRIBUTE else "r.run"
+        if query.after is not None:
+            where += f" AND {key} < ?"
+            values.append(query.after)
+        text = f"SELECT {RUN} FROM {source} WHERE {where} ORDER BY {key} DESC LIMIT ?"
         return await db.fetch(_numbered(text), *values, min(max(query.limit, 0), 2**62))
 
 
@@ -72,7 +76,7 @@ async def _plan(db: Connection, query: Query) -> tuple[str, str, list[Any], bool
     if lead is not None:
         source = lead.source
         texts.append(lead.leading or lead.text)
-        values += lead.values
+        values += (*lead.values, *lead.leading_values)
     for condition in (*conditions, *await _span(db, query)):
         if condition is not lead:
             texts.append(condition.text)
@@ -92,7 +96,7 @@ async def _lead(db: Connection, conditions: list[Condition]) -> Condition | None
         counts.append(
             f"(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {lead.leading} LIMIT {ROWS_COUNTED_MAX}) t)"
         )
-        values += lead.values
+        values += (*lead.values, *lead.leading_values)
     found = await db.fetchrow(_numbered(f"SELECT {', '.join(counts)}"), *values)
     best, fewest = None, ROWS_COUNTED_MAX + 1
     for lead, rows in zip(leads, found, strict=True):
@@ -104,13 +108,15 @@ async def _lead(db: Connection, conditions: list[Condition]) -> Condition | None
 def _conditions(query: Query) -> list[Condition]:
     """Those that usually narrow most first."""
     conditions: list[Condition] = []
+    closing, closing_values = _closing(query.status)
     for name, value in query.attributes.items():
         conditions.append(
             Condition(
                 "EXISTS (SELECT FROM attributes x WHERE x.name = ? AND x.value = ? AND x.run = r.run)",
                 (name, attribute_text(value)),
                 source=BY_ATTRIBUTE,
-                leading="a.name = ? AND a.value = ?",
+                leading="a.name = ? AND a.value = ?" + closing,
+                leading_values=closing_values,
             )
         )
     if query.parent is not None:
@@ -140,6 +146,21 @@ def _conditions(query: Query) -> list[Condition]:
         text = "NOT EXISTS (SELECT FROM runs n WHERE n.id = r.id AND n.generation > r.generation)"
         conditions.append(Condition(text))
     return conditions
+
+
+def _closing(status: str | None) -> tuple[str, tuple[Any, ...]]:
+    """What a status says of attributes: those of open and of closed runs have an index each."""
+    match status:
+        case None:
+            return "", ()
+        case "CLOSED":
+            return "", ()
+        case "OPEN" | "PAUSED":
+            return " AND a.closed_as IS NULL", ()
+        case _ if status in OPEN:
+            return " AND a.closed_as IS NULL", ()
+        case _:
+            return " AND a.closed_as = ?", (status,)
 
 
 def _status(status: str | None) -> list[Condition]:

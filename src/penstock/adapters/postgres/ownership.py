@@ -21,7 +21,7 @@ from penstock.adapters.postgres.database import (
 )
 from penstock.adapters.postgres.rows import OWNER, owner_of
 from penstock.errors import Fenced
-from penstock.ports.store import Owner
+from penstock.ports.store import Owner, Pulse
 
 LEASE_SECONDS = 6.0
 SHOWN = f"SELECT {OWNER} FROM owner"
@@ -36,7 +36,11 @@ WRITE = (
     " address = excluded.address, since = excluded.since, renewed_at = excluded.renewed_at,"
     f" pid = excluded.pid RETURNING {OWNER}"
 )
-RENEW = f"UPDATE owner SET renewed_at = {NOW}, address = $2 WHERE token = $1 RETURNING {OWNER}"
+PULSE = (
+    f"UPDATE owner SET renewed_at = {NOW}, address = $2 WHERE token = $1 RETURNING {OWNER},"
+    " (SELECT coalesce(max(position), 0) FROM events),"
+    " ARRAY(SELECT g.name FROM globals g ORDER BY 1), ARRAY(SELECT g.value FROM globals g ORDER BY g.name)"
+)
 RELEASE = "UPDATE owner SET address = '', pid = 0 WHERE token = $1"
 END_HOLDER = (
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
@@ -97,7 +101,8 @@ class Ownership:
         except Exception:
             return
 
-    async def renew(self, owner: Owner) -> Owner:
+    async def pulse(self, owner: Owner) -> Pulse:
+        """Renew, and what else an owner wants to know, in one statement."""
         async with self._link.turn:
             try:
                 with translating(self._place):
@@ -105,9 +110,10 @@ class Ownership:
                     db = await self._link.get()
                     if not alive and self._token is not None:
                         await db.fetchval(f"SELECT {TAKE}")  # it went with the session we lost
-                    row = await db.fetchrow(RENEW, owner.token, owner.address)
+                    row = await db.fetchrow(PULSE, owner.token, owner.address)
                     if row is not None:
-                        return owner_of(row)
+                        *columns, head, names, values = row
+                        return Pulse(owner_of(columns), head, dict(zip(names, values, strict=True)))
                     newest = await db.fetchval("SELECT token FROM owner")
             except BaseException:
                 self._link.drop()

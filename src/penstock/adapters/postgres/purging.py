@@ -23,8 +23,9 @@ ATTRIBUTES = (
 )
 EVENTS = (
     "DELETE FROM events WHERE position IN (SELECT e.position FROM leftovers l CROSS JOIN LATERAL"
-    " (SELECT position FROM events WHERE run = l.run"
-    " AND position < (SELECT max(position) FROM events) ORDER BY seq LIMIT $1) e LIMIT $1)"
+    " (SELECT position, seq FROM events WHERE run = l.run"
+    " AND position < (SELECT max(position) FROM events) ORDER BY seq LIMIT $1) e"
+    " ORDER BY l.run, e.seq LIMIT $1)"
 )
 BLOBS = (
     "DELETE FROM blobs WHERE (run, digest) IN"

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from msgspec.structs import astuple
 
 from penstock.adapters.groups import Group
-from penstock.adapters.sqlite import appending, listing, ownership, purging, requesting
+from penstock.adapters.sqlite import appending, listing, ownership, purging
 from penstock.adapters.sqlite import backup as backups
 from penstock.adapters.sqlite import records as documents
 from penstock.adapters.sqlite.database import (
@@ -51,14 +51,13 @@ from penstock.errors import Fenced, RevisionConflict, StoreError
 from penstock.ports.store import (
     Append,
     Appended,
-    Asked,
     DefinitionRow,
     Owner,
     Position,
+    Pulse,
     Purged,
     Query,
     Record,
-    Request,
     Row,
     RunKey,
     Snapshot,
@@ -568,22 +567,6 @@ class SqliteStore:
         self._open(self._reader)
         await asyncio.to_thread(backups.copy, self.path, path)
 
-    # -- requests
-
-    async def request(self, connection: Any, request: Request) -> Asked:
-        self._open(self._reader)
-        return requesting.ask(connection, request, self.path)
-
-    async def requests(self, *, limit: int = 100) -> list[Request]:
-        return await self._all(requesting.request_of, requesting.WAITING, (limit,))
-
-    async def requested(self, id: str) -> bool:
-        return bool((await self._all(_first, requesting.ASKED, (id,)))[0])
-
-    async def drop_requests(self, numbers: Sequence[int]) -> None:
-        rows = [(number,) for number in numbers]
-        await self._write(lambda db: db.executemany(requesting.DROP, rows) and None)
-
     # -- ownership
 
     async def claim(self, node: str, address: str) -> Owner | None:
@@ -617,6 +600,10 @@ class SqliteStore:
         if self._owned is not None and self._owned.token == token:
             self._owned = None
             self._lock.drop()
+
+    async def pulse(self, owner: Owner) -> Pulse:
+        renewed = await self.renew(owner)
+        return Pulse(renewed, await self.head(), await self.data_global())
 
     async def owner(self) -> Owner | None:
         return await self._read(ownership.shown)

@@ -880,6 +880,13 @@ class StoreLaws:
             renewed = await one.renew(first)
             assert renewed.renewed_at >= first.renewed_at
             assert await two.owner() == renewed
+            await two.set_global({"a": b"1", "b": b"2"})
+            await put(two, new("x", b"1", b"2"))
+            pulse = await one.pulse(renewed)
+            assert (pulse.owner.token, pulse.head) == (first.token, 2)
+            assert pulse.data == {"a": b"1", "b": b"2"}
+            assert await two.owner() == pulse.owner
+            renewed = pulse.owner
 
             await one.release(renewed)
             second = await two.claim("node-2", "")
@@ -906,6 +913,7 @@ class StoreLaws:
             assert await one.find("a") == row
             assert await one.find("b") is None
             await refused(Fenced, one.renew(first))
+            await refused(Fenced, one.pulse(first))
             await one.release(first)
             assert await one.owner() == second
             assert await one.claim("node-1", "") is None

@@ -75,13 +75,17 @@ CREATE TRIGGER events_newest_stays BEFORE DELETE ON events
 CREATE TRIGGER runs_newest_stays BEFORE DELETE ON runs
   FOR EACH ROW EXECUTE FUNCTION newest_stays();
 
--- Only runs that have attributes are here; `value` is canonical JSON.
+-- Only runs that have attributes are here; `value` is canonical JSON. With `closed_as` as in the run's row, so that a status
+-- and an attribute together are found in one index, however seldom they meet; kept when the run closes.
 CREATE TABLE attributes (
-  name  text COLLATE "C" NOT NULL,
-  value text COLLATE "C" NOT NULL,
-  run   bigint           NOT NULL,
+  name      text COLLATE "C" NOT NULL,
+  value     text COLLATE "C" NOT NULL,
+  run       bigint           NOT NULL,
+  closed_as text COLLATE "C",
   PRIMARY KEY (name, value, run)
 );
+CREATE INDEX attributes_open ON attributes (name, value, run) WHERE closed_as IS NULL;
+CREATE INDEX attributes_closed ON attributes (name, value, closed_as, run) WHERE closed_as IS NOT NULL;
 
 CREATE TABLE snapshots (
   run      bigint  PRIMARY KEY,
@@ -165,7 +169,7 @@ INSERT INTO meta (name, value) VALUES ('store', replace(gen_random_uuid()::text,
 -- leaves no trail of dead versions behind it; and what is read under it is the newest there is. The token is
 -- read under the same lock that a new owner takes to write its own: no race remains.
 --
--- New runs are s_*, their attributes a_*, changed runs c_*, events e_*; an event of the n-th new run has the run -n.
+-- New runs are s_*, changed runs c_*, attributes of new and of closing runs a_*, events e_*; the n-th new run is known as -n.
 CREATE FUNCTION append_1(
   nonce bigint, token bigint, judged boolean, hints text[],
   s_id text[], s_generation integer[], s_definition text[], s_version text[], s_status text[],
@@ -173,7 +177,7 @@ CREATE FUNCTION append_1(
   s_priority integer[], s_paused boolean[], s_open boolean[], s_next_due double precision[],
   s_deadline double precision[], s_ended_at double precision[], s_created_by text[], s_parent text[],
   s_attributes bytea[], s_hash bytea[], s_offset integer[],
-  a_run integer[], a_name text[], a_value text[],
+  a_run bigint[], a_name text[], a_value text[],
   c_run bigint[], c_expected integer[], c_previous bytea[], c_version text[], c_status text[],
   c_revision integer[], c_updated_at double precision[], c_priority integer[], c_paused boolean[],
   c_open boolean[], c_next_due double precision[], c_deadline double precision[],
@@ -234,10 +238,18 @@ BEGIN
         newest = greatest(now.newest, excluded.newest)
       WHERE excluded.oldest < now.oldest OR excluded.newest > now.newest;
     IF cardinality(a_run) > 0 THEN
-      INSERT INTO attributes (name, value, run)
-        SELECT a.name, a.value, append_1.first_run + a.place
-        FROM unnest(a_name, a_value, a_run) AS a (name, value, place);
+      INSERT INTO attributes (name, value, run, closed_as)
+        SELECT a.name, a.value, r.run, r.closed_as
+        FROM unnest(a_name, a_value, a_run) AS a (name, value, place)
+        JOIN runs r ON r.run = append_1.first_run - a.place
+        WHERE a.place < 0;
     END IF;
+  END IF;
+  IF cardinality(a_run) > 0 AND cardinality(c_run) > 0 THEN
+    UPDATE attributes kept SET closed_as = r.closed_as
+      FROM unnest(a_name, a_value, a_run) AS a (name, value, run) JOIN runs r ON r.run = a.run
+      WHERE kept.name = a.name AND kept.value = a.value AND kept.run = a.run
+        AND kept.closed_as IS DISTINCT FROM r.closed_as;
   END IF;
   INSERT INTO events (position, run, seq, payload, hash, nonce)
     SELECT append_1.first_position + e.place,
