@@ -12,6 +12,8 @@ from penstock.errors import (
     PenstockError,
     Rejected,
     RunFailed,
+    StartsRefused,
+    StartsStopped,
 )
 from penstock.model.definition import Retry, Timeouts
 from penstock.model.schedule import Calendar
@@ -36,6 +38,8 @@ __all__ = [
     "Run",
     "RunFailed",
     "Singleton",
+    "StartsRefused",
+    "StartsStopped",
     "Timeouts",
     "activity",
     "current",

@@ -7,7 +7,10 @@ exceptions: see `model/failure.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+SHOWN_MAX = 10
 
 
 class PenstockError(Exception):
@@ -36,6 +39,35 @@ class Busy(PenstockError):
     """A limit is reached and the engine says so instead of dropping anything; try again later."""
 
     code = "busy"
+
+
+class StartsRefused(PenstockError):
+    """Some of many starts are wrong; `refused` has the reason of each by its place, `started` says how many are begun."""
+
+    code = "starts-refused"
+    hint = (
+        "what is wrong is named; start the others, or mend these and call again with the same ids"
+    )
+
+    def __init__(self, refused: Mapping[int, Exception], *, started: int, total: int) -> None:
+        first = [f"number {place}: {error}" for place, error in list(refused.items())[:SHOWN_MAX]]
+        more = f"; and {len(refused) - SHOWN_MAX} more" if len(refused) > SHOWN_MAX else ""
+        begun = f"{started} were started" if started else "none was started"
+        super().__init__(
+            f"{len(refused)} of {total} starts are refused, {begun}: {'; '.join(first)}{more}"
+        )
+        self.refused, self.started, self.total = dict(refused), started, total
+
+
+class StartsStopped(PenstockError):
+    """Many starts were begun and could not go on; the runs of `started` are on disk."""
+
+    code = "starts-stopped"
+    hint = "call again with the same ids: those that exist are attached to, the others started"
+
+    def __init__(self, reason: str, *, started: int, total: int) -> None:
+        super().__init__(f"at least {started} of {total} runs are started, then: {reason}")
+        self.started, self.total = started, total
 
 
 class RevisionConflict(PenstockError):

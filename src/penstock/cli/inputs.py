@@ -108,16 +108,21 @@ def _near(name: str) -> str:
     return did_you_mean(Path(name).name, files) or "@FILE is a file with JSON, @- is stdin"
 
 
-def _json(text: str, where: str, *, hint: str = "") -> Any:
+def parse_line(text: str, where: str, line: int) -> Any:
+    """One line of a file of JSON values."""
+    return _json(text, where, line=line, hint='one JSON value a line, such as {"sku": "A1"}')
+
+
+def _json(text: str, where: str, *, hint: str = "", line: int | None = None) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         lines = text.splitlines() or [""]
-        line = lines[min(error.lineno, len(lines)) - 1][:200]
-        place = where if where == "-i" else f"{where}:{error.lineno}:{error.colno}"
+        shown = lines[min(error.lineno, len(lines)) - 1][:200]
+        place = where if where == "-i" else f"{where}:{line or error.lineno}:{error.colno}"
         raise Problem(
             "usage", f"this is not JSON: {error.msg.lower()}", place=place,
-            excerpt=f"  |\n  | {line}\n  | {' ' * (error.colno - 1)}^" if error.colno <= 201 else None,
+            excerpt=f"  |\n  | {shown}\n  | {' ' * (error.colno - 1)}^" if error.colno <= 201 else None,
             hint=hint or """texts need double quotes inside: -i '{"sku": "A1"}', or -i sku=A1""",
         ) from None  # fmt: skip
     except (ValueError, RecursionError) as error:

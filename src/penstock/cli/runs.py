@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from penstock.cli.bulk import parse_lines, start_lines
 from penstock.cli.inputs import parse_inputs, parse_pairs, parse_value
-from penstock.cli.output import COMPLETED, give, give_json, say
+from penstock.cli.output import COMPLETED, Problem, give, give_json, say
 from penstock.cli.session import (
     Session,
     json_option,
@@ -57,7 +58,18 @@ async def _tell_owner(session: Session, id: str) -> None:
     metavar="JSON|@FILE|K=V",
     help="The run's input; may be repeated.",
 )
-@click.option("--id", "id", metavar="ID", help="Of the run; a random one if left out.")
+@click.option(
+    "--inputs",
+    "file",
+    metavar="FILE.jsonl",
+    help="Start a run for each line of this file, its input as JSON; - is stdin.",
+)
+@click.option(
+    "--id",
+    "id",
+    metavar="ID",
+    help="Of the run; a random one if left out. With --inputs: ID-1, ID-2, … in their order.",
+)
 @click.option("--version", metavar="VERSION", help="Of the definition; the newest if left out.")
 @click.option("--priority", type=click.Choice(["high", "normal", "low"]), help="Of the run.")
 @click.option("--delay", metavar="DURATION", help="Begin only then, such as 10m.")
@@ -72,7 +84,7 @@ async def _tell_owner(session: Session, id: str) -> None:
 @json_option
 @store_option
 def start_command(
-    definition: str, inputs: tuple[str, ...], id: str | None, version: str | None, priority: str | None,
+    definition: str, inputs: tuple[str, ...], file: str | None, id: str | None, version: str | None, priority: str | None,
     delay: str | None, attributes: tuple[str, ...], by: str | None, as_json: bool, url: str,
 ) -> int:  # fmt: skip
     """Start a run and leave it to whoever executes the database's runs; prints its id.
@@ -81,10 +93,13 @@ def start_command(
     Example:
       penstock start order -i '{"sku": "A1"}' --id order-7 --attr region=eu
       penstock start order.yaml -i @order.json
+      penstock start order --inputs orders.jsonl --id import-7
 
     A file is registered first. The same id with the same input starts once, however often it is asked.
     """
-    given = parse_inputs(inputs)
+    if file is not None and inputs:
+        raise Problem("usage", "-i is the input of one run, --inputs has those of many", place="-i")
+    given = parse_inputs(inputs) if file is None else parse_lines(file, "--inputs")
     attrs = parse_pairs(attributes, "--attr")
     seconds = None if delay is None else _seconds(delay)
 
@@ -97,25 +112,29 @@ def start_command(
             engine = session.engine
             if loaded is not None:
                 name = (await engine.register(definition, by=by)).id
+            options: dict[str, Any] = {
+                "version": version, "priority": priority, "delay": seconds, "attributes": attrs, "created_by": by,
+            }  # fmt: skip
             try:
-                run = await engine.start(
-                    name, given, id=id, version=version, priority=priority, delay=seconds, attributes=attrs,
-                    created_by=by,
-                )  # fmt: skip
+                if file is not None:
+                    ids = await start_lines(engine, name, given, id, options)
+                else:
+                    ids = [(await engine.start(name, given, id=id, **options)).id]
             except NotFound as error:
                 rows = await (await session.store()).definitions()
                 raise NotFound(error.message, hint=_meant(name, rows, url)) from error
-            if as_json:
-                give_json({"id": run.id, "definition": name})
+            if not as_json:
+                give("\n".join(ids)) if ids else None
+            elif file is None:
+                give_json({"id": ids[0], "definition": name})
             else:
-                give(run.id)
+                give_json({"ids": ids, "definition": name})
             owner = await session.owner()
             if owner is None:
-                say(
-                    f"note: {owner_text(None)}; the run begins as soon as one does: {serve_text(url)}"
-                )
-            else:
-                say(f"{owner_text(owner)}; penstock show {quote(run.id)}{store_flag(url)}")
+                what = "the run begins" if file is None else "the runs begin"
+                say(f"note: {owner_text(None)}; {what} as soon as one does: {serve_text(url)}")
+            elif ids:
+                say(f"{owner_text(owner)}; penstock show {quote(ids[-1])}{store_flag(url)}")
         return COMPLETED
 
     return perform(work())
@@ -134,7 +153,6 @@ def _meant(name: str, rows: list[DefinitionRow], url: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    from penstock.cli.output import Problem
     from penstock.policy.durations import parse
 
     found = parse(text)

@@ -58,6 +58,15 @@ class Admission:
         finally:
             self._starting[definition] -= 1
 
+    def begin(self, definition: str, count: int) -> None:
+        """So many starts are on their way to the disk, until `end`."""
+        self.starting += count
+        self._starting[definition] += count
+
+    def end(self, definition: str, count: int) -> None:
+        self.starting -= count
+        self._starting[definition] -= count
+
     async def check(self, plan: Plan, run_id: str | None) -> None:
         """Busy, with the figures, if another run is over a limit; not for a run that exists already."""
         busy = await self._busy(plan)

@@ -211,7 +211,7 @@ class Engine:
 
     async def command(self, run_id: str, command: c.Command, plan: Plan | None = None) -> Any:
         """On disk on return, or the reason why it was refused."""
-        self._check()
+        self.check_open()
         if len(self._mail) >= self.settings.inbox_max:
             raise Busy(
                 f"{len(self._mail)} runs have commands waiting, which is the limit",
@@ -223,12 +223,12 @@ class Engine:
 
     async def read(self, run_id: str, reader: Reader) -> Any:
         """Ask the run as it is on disk."""
-        self._check()
+        self.check_open()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.post(run_id, Item(None, future, read=reader))
         return await future
 
-    def _check(self) -> None:
+    def check_open(self) -> None:
         if self.broken is not None:
             raise StoreError(f"the engine has stopped: {self.broken}") from self.broken
         if self._task is None:

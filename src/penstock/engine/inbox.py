@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.core.flow import Flow
 from penstock.core.plan import Plan
@@ -12,6 +11,14 @@ from penstock.engine.dispatch import Ticket
 from penstock.model import commands as c
 
 Reader = Callable[[Flow], Any]
+
+
+class Answer(Protocol):
+    """Where the outcome goes: a future, or one for many."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, exception: Any, /) -> None: ...
 
 
 class Item:
@@ -22,7 +29,7 @@ class Item:
     def __init__(
         self,
         command: c.Command | None,
-        future: asyncio.Future[Any] | None = None,
+        future: Answer | None = None,
         plan: Plan | None = None,
         read: Reader | None = None,
         ticket: Ticket | None = None,

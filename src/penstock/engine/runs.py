@@ -16,6 +16,7 @@ from penstock.core.flow import Flow
 from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
+from penstock.engine.bulk import BulkStart
 from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.control import LocalControl, identified
 from penstock.engine.data import LocalData
@@ -37,7 +38,7 @@ from penstock.model.events import Event, RunReset, RunStarted, SnapshotTaken
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.model.queue import QueueView
 from penstock.model.run import COMPLETED, REF_SHIFT
-from penstock.ports.runs import Change, HistoryItem, Moment, Registered, RunView, WhyView
+from penstock.ports.runs import Change, HistoryItem, Moment, Progress, Registered, RunView, WhyView
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.ports.store import Owner, Query, Row
 
@@ -141,6 +142,16 @@ class LocalRuns:
             start_key=idempotency_key,
         )  # fmt: skip
         return command, plan
+
+    async def start_many(
+        self, definition: str, inputs: Sequence[Any], *, ids: Sequence[str] | None = None,
+        progress: Callable[[Progress], None] | None = None, **options: Any,
+    ) -> Sequence[str]:  # fmt: skip
+        """All are checked first, then started in group commits; `options` as of `start`, the same for all."""
+        one, plan = await self.start_command(definition, None, **options)
+        bulk = BulkStart(self.engine, self._taken)
+        bulk.check(inputs, ids)
+        return await bulk.run(one, plan, progress)
 
     async def start_keyed(
         self,

@@ -118,6 +118,13 @@ class Registered(Struct):
     findings: list[Any] = []
 
 
+class Progress(Struct, frozen=True):
+    """How far a call that does many things is."""
+
+    done: int
+    total: int
+
+
 class Runs(Protocol):
     @property
     def data(self) -> DataLife: ...
@@ -136,6 +143,12 @@ class Runs(Protocol):
         deadline: float | None, delay: float | None, metadata: Mapping[str, Any], attributes: Mapping[str, Any],
         created_by: str | None, idempotency_key: str = "", if_exists: str = "attach",
     ) -> str: ...  # fmt: skip
+
+    async def start_many(
+        self, definition: str, inputs: Sequence[Any], *, ids: Sequence[str] | None, version: str | None,
+        priority: str | None, deadline: float | None, delay: float | None, metadata: Mapping[str, Any],
+        attributes: Mapping[str, Any], created_by: str | None, progress: Callable[[Progress], None] | None,
+    ) -> Sequence[str]: ...  # fmt: skip
 
     async def start_keyed(
         self, definition: str, input: Any, *, id: str | None, by_key: Singleton | Debounce,

@@ -5,15 +5,24 @@ Only translates: what it asks for is done behind `ports/runs.py`, here or elsewh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from penstock.errors import Rejected
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
 from penstock.ports.control import PausedDefinition, Preview
-from penstock.ports.runs import Change, HistoryItem, Moment, Registered, Runs, RunView, WhyView
+from penstock.ports.runs import (
+    Change,
+    HistoryItem,
+    Moment,
+    Progress,
+    Registered,
+    Runs,
+    RunView,
+    WhyView,
+)
 from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Query, Row
 from penstock.sdk.data import Data
@@ -253,6 +262,33 @@ class Engine:
         )  # fmt: skip
         return Run(self._runs, run_id)
 
+    async def start_many(
+        self,
+        definition: str,
+        inputs: Iterable[Any],
+        *,
+        ids: Iterable[str] | None = None,
+        version: str | None = None,
+        priority: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        delay: float | timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        created_by: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> list[Run]:
+        """Start a run for each input; all on disk on return. Far faster than as many calls of `start`.
+
+        All is checked before anything is started. With `ids`, one for each input, the same call again, after an error or a
+        crash, starts what is missing. `progress` is called after each group with how many are started."""
+        started = await self._runs.start_many(
+            _id_of(definition), _many(inputs), ids=None if ids is None else _many(ids), version=version,
+            priority=priority, deadline=_moment(deadline),
+            delay=delay.total_seconds() if isinstance(delay, timedelta) else delay, metadata=metadata or {},
+            attributes=attributes or {}, created_by=created_by, progress=progress,
+        )  # fmt: skip
+        return [Run(self._runs, id) for id in started]
+
     @property
     def schedules(self) -> Schedules:
         """When runs start by themselves: create, get, list, pause, resume, trigger, backfill, update, delete."""
@@ -370,6 +406,15 @@ def _id_of(definition: Any) -> str:
     if isinstance(definition, str):
         return definition
     raise Rejected("definition-unknown", f"{definition!r} is not the id of a definition")
+
+
+def _many(values: Any) -> Sequence[Any]:
+    """Each a run's; a text or an object is one input, not many."""
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
+        return [*cast("Iterable[Any]", values)]
+    raise Rejected(
+        "inputs-invalid", f"{values!r:.80} is one value, not a list with one for each run"
+    )
 
 
 def _moment(deadline: datetime | timedelta | None) -> float | None:

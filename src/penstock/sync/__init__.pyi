@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from penstock.engine.engine import Settings
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
 from penstock.ports.clock import Clock
-from penstock.ports.runs import Change, HistoryItem, Moment, Registered, RunView, WhyView
+from penstock.ports.control import PausedDefinition, Preview
+from penstock.ports.data import Archived
+from penstock.ports.runs import Change, HistoryItem, Moment, Progress, Registered, RunView, WhyView
 from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Row
 
@@ -46,16 +49,91 @@ class Engine:
         created_by: str | None = None,
         singleton: str | Singleton | None = None,
         debounce: Debounce | None = None,
+        key: str | None = None,
+        idempotency_key: str = "",
+        if_exists: str = "attach",
     ) -> Run:
         """Start a run; on disk on return. With an id, starting it twice with the same input starts it once.
 
+        `if_exists` says what to do with a run of that id: `attach` to it if its input is the same, `reject`, `replace`
+        it (it is terminated), or start `after-close` of it. With an `idempotency_key` a repeat within 24 h gets the
+        run of the first. `key` is a business key, by which `message` finds the run.
+
         With `singleton` at most one run of that key is open, and a second start attaches to it; with `debounce` the
         starts of a key within a window become one run with the last input, which exists when the window has ended."""
+
+    def start_many(
+        self,
+        definition: str,
+        inputs: Iterable[Any],
+        *,
+        ids: Iterable[str] | None = None,
+        version: str | None = None,
+        priority: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        delay: float | timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        created_by: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> list[Run]:
+        """Start a run for each input; all on disk on return. Far faster than as many calls of `start`.
+
+        All is checked before anything is started. With `ids`, one for each input, the same call again, after an error or a
+        crash, starts what is missing. `progress` is called after each group with how many are started."""
 
     @property
     def schedules(self) -> Schedules:
         """When runs start by themselves: create, get, list, pause, resume, trigger, backfill, update, delete."""
 
+    def signal_with_start(
+        self,
+        definition: str,
+        input: Any,
+        signal: str,
+        payload: Any = None,
+        *,
+        id: str,
+        by: str | None = None,
+        message_id: str = "",
+        **start: Any,
+    ) -> Run:
+        """Send a signal to run `id`; if it does not exist, or has ended, it is started with it, in one commit."""
+
+    def message(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        definition: str | None = None,
+        by: str | None = None,
+        message_id: str = "",
+    ) -> Run:
+        """Send a signal to the one open run that was started with this `key`, or has these attributes."""
+
+    def complete(self, token: str, value: Any = None) -> None:
+        """Complete an attempt that waits for it from outside; a token of an old attempt is refused."""
+
+    def fail(
+        self,
+        token: str,
+        message: str,
+        *,
+        code: str = "failed",
+        details: Any = None,
+        final: bool = False,
+    ) -> None:
+        """Fail an attempt from outside; it is retried by its policy, unless it is `final`."""
+
+    def pause_definition(self, definition: str, *, by: str | None = None, reason: str = "") -> None:
+        """Begin no attempt of any run of a definition; new runs are taken, and wait."""
+
+    def resume_definition(
+        self, definition: str, *, by: str | None = None, reason: str = ""
+    ) -> None: ...
+    def paused_definitions(self) -> list[PausedDefinition]: ...
     def definition(self, id: str, version: str | None = None) -> Definition:
         """A registered definition, expanded; the newest version if none is named."""
 
@@ -105,19 +183,78 @@ class Run:
     ) -> None:
         """Send a message into the run; on disk on return. With a `message_id` a repeat is harmless."""
 
-    def update(self, name: str, payload: Any = None, *, by: str | None = None) -> Any:
-        """Send a message that is answered, and wait for the answer."""
+    def update(
+        self, name: str, payload: Any = None, *, by: str | None = None, command_id: str = ""
+    ) -> Any:
+        """Send a message that is answered, and wait for the answer. With a `command_id` it can be asked for again."""
 
     def query(self, name: str) -> Any:
         """Ask one of the definition's `queries` of the run as it is."""
 
-    def pause(self, *, by: str | None = None, reason: str = "") -> None: ...
-    def resume(self, *, by: str | None = None, reason: str = "") -> None: ...
-    def cancel(self, *, by: str | None = None, reason: str = "") -> None:
+    def pause(self, *, by: str | None = None, reason: str = "", command_id: str = "") -> None: ...
+    def resume(self, *, by: str | None = None, reason: str = "", command_id: str = "") -> None: ...
+    def cancel(self, *, by: str | None = None, reason: str = "", command_id: str = "") -> None:
         """Ask the run to stop: waits end, activities are told, what was done is undone."""
 
-    def terminate(self, *, by: str | None = None, reason: str = "") -> None:
+    def terminate(self, *, by: str | None = None, reason: str = "", command_id: str = "") -> None:
         """End the run at once; nothing is undone."""
+
+    def retry(
+        self,
+        task: str | None = None,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> int:
+        """Try again what the run failed at, or from `task` on; the generation that does. What was done is kept."""
+
+    def preview(self, to: int) -> Preview:
+        """What a reset to event `to` would leave behind; its `token` confirms the reset."""
+
+    def reset(
+        self,
+        to: int,
+        *,
+        token: str,
+        by: str | None = None,
+        reason: str = "",
+        exclude: Sequence[str] = (),
+        undo: bool = False,
+        command_id: str = "",
+    ) -> int:
+        """Go on from event `to` in another generation, its number; later signals are given again, but for those named
+        in `exclude`; with `undo` what was done later is undone first."""
+
+    def fire(
+        self, key: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Do not let the timer, or the next attempt, of task `key` wait for its time."""
+
+    def skip(
+        self, key: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Do not wait for task `key` any more: it counts as skipped."""
+
+    def fail(
+        self, key: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Do not wait for task `key` any more: it has failed."""
+
+    def resolve_undo(
+        self, key: str, act: str, *, by: str | None = None, reason: str = "", command_id: str = ""
+    ) -> None:
+        """Decide what becomes of an undo that failed: `accept` (undone by hand), `skip` (left as it is), `retry`."""
+
+    def set_attributes(
+        self,
+        values: Mapping[str, Any],
+        *,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> None:
+        """Change attributes by which the run is found; None removes one."""
 
     def submit(self, key: str, data: Any, *, by: str | None = None) -> None:
         """Fill in the form that task `key` waits for."""
@@ -125,7 +262,7 @@ class Run:
     def claim(self, key: str, *, by: str) -> None: ...
     def release(self, key: str, *, by: str) -> None: ...
     def delegate(self, key: str, *, by: str, to: str) -> None: ...
-    def show(self, at: Moment | None = None) -> RunView:
+    def show(self, at: Moment | None = None, *, generation: int | None = None) -> RunView:
         """The run and its tasks as they are; or as they were after event n, at a time, at a named snapshot."""
 
     def snapshot(self, name: str, *, by: str | None = None) -> None:
@@ -135,7 +272,9 @@ class Run:
     def why(self) -> list[WhyView]:
         """What the run waits for; empty once it is closed."""
 
-    def history(self) -> list[HistoryItem]: ...
+    def history(self, *, generation: int | None = None) -> list[HistoryItem]:
+        """The events of the newest generation, or of another."""
+
     def watch(self) -> Stream[Change]:
         """All that has happened and happens, in order, until the run is closed."""
 
@@ -161,6 +300,38 @@ class Data:
 
     def erasures(self, id: str) -> list[dict[str, Any]]:
         """Who erased what of the run, when and why."""
+
+    def archive(
+        self,
+        folder: str | Path,
+        *,
+        older_than: float | timedelta = 0.0,
+        definition: str | None = None,
+    ) -> Archived | None:
+        """Move closed runs that ended so long ago (seconds) out of the store into a new file in the folder. They can still
+        be listed (`archived`), shown and read; None if there are none."""
+
+    def archives(self) -> list[Archived]:
+        """The archives of this store, the newest first."""
+
+    def archived(self, **wanted: Any) -> list[Row]:
+        """Archived runs by status, definition, attributes, time: the fields of `Query`."""
+
+    def restore(self, id: str) -> int:
+        """Put an archived run back into the store; its file keeps it too. How many generations that was."""
+
+    def export(self, path: str | Path, **wanted: Any) -> int:
+        """Copy runs (all, or those that fit the fields of `Query`) into a new file; how many."""
+
+    def import_runs(self, path: str | Path, *, take_open: bool = False) -> int:
+        """Take the runs of an exported or archived file that are not here yet, all or none; how many. Open runs go on
+        here, so they are taken only with `take_open`, once the engine they come from is stopped."""
+
+    def backup(self, path: str | Path) -> None:
+        """Copy the whole database, of one moment, into a new file, while the engine works."""
+
+    def sign(self) -> int:
+        """Sign the heads of all runs that changed since the last root, with the `audit_key` of the settings."""
 
 def open(
     url: str,
