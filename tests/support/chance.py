@@ -129,7 +129,7 @@ class Chance:
         run = case.run
         if run.generation > RESETS_MAX or run.parent is not None:
             return
-        if not run.closed and run.stopping is not None:
+        if run.rewinding or (not run.closed and run.stopping is not None):
             return
         with suppress(Rejected):
             case.reset(

@@ -26,6 +26,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {"list": "reading", "show": "reading", "why": "reading", "history": "reading", "queues": "queues", "graph": "definitions"},
     "Act": {
         "signal": "runs", "submit": "runs", "pause": "runs", "resume": "runs", "cancel": "runs", "terminate": "runs",
+        "retry": "control", "reset": "control", "fire": "control", "skip": "control", "fail": "control", "undo": "control",
+        "attributes": "control", "complete": "control", "paused": "control", "batches": "control",
     },
     "Keep": {
         "erase": "data", "archive": "data", "restore": "data", "export": "data", "import": "data", "backup": "data",

@@ -38,6 +38,12 @@ def act_options(function: F) -> F:
     )
 
 
+def where_option(function: F) -> F:
+    return click.option(
+        "--where", multiple=True, metavar="K=V", help="All runs that this finds (status, definition, an attribute, …), not one."
+    )(function)  # fmt: skip
+
+
 async def _tell_owner(session: Session, id: str) -> None:
     """What was asked is on disk; who will do it?"""
     owner = await session.owner()
@@ -80,12 +86,21 @@ async def _tell_owner(session: Session, id: str) -> None:
     metavar="K=V",
     help="An attribute to find it by; may be repeated.",
 )
+@click.option("--key", metavar="TEXT", help="A business key, to find it by.")
+@click.option(
+    "--if-exists",
+    type=click.Choice(["attach", "reject", "replace", "after-close"]),
+    default="attach",
+    show_default=True,
+    help="What to do with a run of that id.",
+)
 @click.option("--by", metavar="WHO", help="Who starts it; it is recorded.")
 @json_option
 @store_option
 def start_command(
     definition: str, inputs: tuple[str, ...], file: str | None, id: str | None, version: str | None, priority: str | None,
-    delay: str | None, attributes: tuple[str, ...], by: str | None, as_json: bool, url: str,
+    delay: str | None, attributes: tuple[str, ...], key: str | None, if_exists: str, by: str | None, as_json: bool,
+    url: str,
 ) -> int:  # fmt: skip
     """Start a run and leave it to whoever executes the database's runs; prints its id.
 
@@ -119,7 +134,13 @@ def start_command(
                 if file is not None:
                     ids = await start_lines(engine, name, given, id, options)
                 else:
-                    ids = [(await engine.start(name, given, id=id, **options)).id]
+                    ids = [
+                        (
+                            await engine.start(
+                                name, given, id=id, key=key, if_exists=if_exists, **options
+                            )
+                        ).id
+                    ]
             except NotFound as error:
                 rows = await (await session.store()).definitions()
                 raise NotFound(error.message, hint=_meant(name, rows, url)) from error
@@ -186,7 +207,7 @@ def signal_command(
         await run.signal(name, value, by=by, message_id=message_id)
         return f"signal {name} is in the history of run {id}"
 
-    return _act(id, url, work)
+    return act_on(id, url, work)
 
 
 @click.command("submit")
@@ -208,14 +229,17 @@ def submit_command(id: str, key: str, data: str, by: str | None, url: str) -> in
         await run.submit(key, value, by=by)
         return f"form {key} of run {id} is filled in"
 
-    return _act(id, url, work)
+    return act_on(id, url, work)
 
 
 @click.command("pause")
-@click.argument("id")
+@click.argument("id", required=False)
+@where_option
 @act_options
 @store_option
-def pause_command(id: str, by: str | None, reason: str, url: str) -> int:
+def pause_command(
+    id: str | None, where: tuple[str, ...], by: str | None, reason: str, url: str
+) -> int:
     """Begin nothing new in a run until it is resumed.
 
     \b
@@ -223,18 +247,26 @@ def pause_command(id: str, by: str | None, reason: str, url: str) -> int:
       penstock pause order-7 --by ann --reason "stock count"
     """
 
+    if where or id is None:
+        from penstock.cli.control import on_many
+
+        return on_many("pause", id, where, by, reason, url)
+
     async def work(run: Run) -> str:
         await run.pause(by=by, reason=reason)
         return f"run {id} is paused; penstock resume {quote(id)}{store_flag(url)}"
 
-    return _act(id, url, work)
+    return act_on(id, url, work)
 
 
 @click.command("resume")
-@click.argument("id")
+@click.argument("id", required=False)
+@where_option
 @act_options
 @store_option
-def resume_command(id: str, by: str | None, reason: str, url: str) -> int:
+def resume_command(
+    id: str | None, where: tuple[str, ...], by: str | None, reason: str, url: str
+) -> int:
     """Let a paused run go on.
 
     \b
@@ -242,37 +274,54 @@ def resume_command(id: str, by: str | None, reason: str, url: str) -> int:
       penstock resume order-7
     """
 
+    if where or id is None:
+        from penstock.cli.control import on_many
+
+        return on_many("resume", id, where, by, reason, url)
+
     async def work(run: Run) -> str:
         await run.resume(by=by, reason=reason)
         return f"run {id} goes on"
 
-    return _act(id, url, work)
+    return act_on(id, url, work)
 
 
 @click.command("cancel")
-@click.argument("id")
+@click.argument("id", required=False)
+@where_option
 @act_options
 @store_option
-def cancel_command(id: str, by: str | None, reason: str, url: str) -> int:
+def cancel_command(
+    id: str | None, where: tuple[str, ...], by: str | None, reason: str, url: str
+) -> int:
     """Ask a run to stop and to undo what it has done.
 
     \b
     Example:
       penstock cancel order-7 --by ann --reason "ordered twice"
+      penstock cancel --where definition=order --where status=open --where region=eu --by ann
     """
+
+    if where or id is None:
+        from penstock.cli.control import on_many
+
+        return on_many("cancel", id, where, by, reason, url)
 
     async def work(run: Run) -> str:
         await run.cancel(by=by, reason=reason)
         return f"run {id} is asked to stop and undoes what it has done; penstock show {quote(id)}{store_flag(url)}"
 
-    return _act(id, url, work)
+    return act_on(id, url, work)
 
 
 @click.command("terminate")
-@click.argument("id")
+@click.argument("id", required=False)
+@where_option
 @act_options
 @store_option
-def terminate_command(id: str, by: str | None, reason: str, url: str) -> int:
+def terminate_command(
+    id: str | None, where: tuple[str, ...], by: str | None, reason: str, url: str
+) -> int:
     """End a run at once; nothing is undone.
 
     \b
@@ -280,11 +329,16 @@ def terminate_command(id: str, by: str | None, reason: str, url: str) -> int:
       penstock terminate order-7 --by ann --reason "stuck, undone by hand"
     """
 
+    if where or id is None:
+        from penstock.cli.control import on_many
+
+        return on_many("terminate", id, where, by, reason, url)
+
     async def work(run: Run) -> str:
         await run.terminate(by=by, reason=reason)
         return f"run {id} is terminated; nothing was undone"
 
-    return _act(id, url, work)
+    return act_on(id, url, work)
 
 
 async def _with_hint(error: Rejected, run: Run, url: str) -> Rejected:
@@ -308,7 +362,7 @@ async def _with_hint(error: Rejected, run: Run, url: str) -> Rejected:
     return Rejected(error.code, error.message, hint=hint)
 
 
-def _act(id: str, url: str, work: Callable[[Run], Any]) -> int:
+def act_on(id: str, url: str, work: Callable[[Run], Any]) -> int:
     async def acting() -> int:
         async with opened(url) as session:
             run = await session.get(id)

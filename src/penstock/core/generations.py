@@ -42,6 +42,10 @@ def reset(flow: Flow, run: Run, event: e.RunReset) -> None:
     for id, (at, digest) in event.known.items():
         run.commands[id] = (at, digest)
     run.paused, run.paused_at = True, run.paused_at or event.since or run.updated_at
+    if event.due is not None:
+        run.due = event.due - (
+            event.at - run.paused_at
+        )  # the pause that ends now, or later, shifts it
     if not event.undo:
         resume(flow, run, event.at)
         return

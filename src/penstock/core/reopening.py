@@ -77,7 +77,8 @@ class Past(Struct):
     stopping: int
     """The event with which the run began to stop, or 0."""
     loose: list[int]
-    """Events after which another was owed: a generation cannot go on from there."""
+    """Events after which another was owed, or while what came before was being undone: a generation cannot go on from
+    there."""
 
 
 class Walk:
@@ -96,7 +97,7 @@ class Walk:
         evolve(flow, event)
         flow.effects = []
         seq = run.revision
-        if run.pending:
+        if run.pending or run.rewinding:
             past.loose.append(seq)
         if run.stopping is not None and not past.stopping:
             past.stopping = seq
@@ -131,7 +132,7 @@ def retry_point(past: Past, task: str | None) -> tuple[int, str]:
             f"run {run.id} {what}; only one that FAILED, was CANCELLED or TIMED_OUT is retried",
             hint="`reset` goes on from any event of its history",
         )
-    undone = {event.key for event in past.events if isinstance(event, e.UndoCompleted)}
+    undone = _undone(past.events)
     first = min((past.pushed[key] for key in undone if key in past.pushed), default=None)
     if task is not None:
         seq = past.ended.get(task)
@@ -189,7 +190,7 @@ def preview(past: Past, to: int, children: Sequence[str]) -> Preview:
     """What came after the point; `children` are those of the runs started later that are still open."""
     found: list[Consequence] = []
     ways = {entry.key for entry in undoable(past, to)}
-    undone = {event.key for event in past.events[to:] if isinstance(event, e.UndoCompleted)}
+    undone = _undone(past.events[to:])
     for seq, event in enumerate(past.events[to:], to + 1):
         match event:
             case e.TaskCompleted():
@@ -203,7 +204,7 @@ def preview(past: Past, to: int, children: Sequence[str]) -> Preview:
                 )
             case e.Published():
                 found.append(Consequence("publish", event.key, seq, name=event.topic))
-            case e.UndoCompleted():
+            case e.UndoCompleted() | e.UndoResolved(act="accept"):
                 if past.pushed.get(event.key, to + 1) <= to:
                     found.append(Consequence("undone", event.key, seq))
             case _:
@@ -211,6 +212,16 @@ def preview(past: Past, to: int, children: Sequence[str]) -> Preview:
     names = [event.name for event in past.events[to:] if isinstance(event, e.SignalReceived)]
     run = past.end
     return Preview(run.id, run.generation, to, found, names, list(children))
+
+
+def _undone(events: Sequence[e.Event]) -> set[str]:
+    """Keys of the executions that were undone, by an activity or by hand."""
+    return {
+        event.key
+        for event in events
+        if isinstance(event, e.UndoCompleted)
+        or (isinstance(event, e.UndoResolved) and event.act == "accept")
+    }
 
 
 def undoable(past: Past, to: int) -> list[Undo]:

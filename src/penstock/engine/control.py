@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from penstock.core.identity import digest_of
 from penstock.core.reopening import Preview
 from penstock.core.values import decode
+from penstock.engine.batches import LocalBatches
 from penstock.engine.checks import check_texts, kept
 from penstock.engine.generations import Generations
 from penstock.engine.inbox import Item
@@ -54,6 +55,7 @@ class LocalControl:
     def __init__(self, engine: Engine, runs: LocalRuns) -> None:
         self._engine, self._runs = engine, runs
         self.generations = Generations(engine)
+        self.batches = LocalBatches(engine, runs)
         engine.tending.serve(PAUSED, self._paused)
 
     # --- generations -----------------------------------------------------------------------------------------

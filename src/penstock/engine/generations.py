@@ -127,10 +127,12 @@ class Generations:
             check_point(history.past, to)
             there = await self._state(history, to)
             later = await self._still_open(children_after(history.past, to, there.run))
+            now, limits = self._engine.clock.now(), there.plan.definition.timeouts
+            limit = None if limits is None or there.run.due is None else limits.run
             fact = e.RunReset(
                 at=self._engine.clock.now(), generation=history.row.generation + 1, of=history.row.generation, to=to,
                 cause="retry", task=begins or None, by=by, reason=reason, later=later,
-                since=history.past.events[to].at,
+                since=history.past.events[to].at, due=None if limit is None else now + limit,
             )  # fmt: skip
             if await self._open(history, fact, exclude=(), command=command):
                 return fact.generation
@@ -338,6 +340,12 @@ def _done(run: Run, command: tuple[str, str] | None, at: float) -> int | None:
 
 def _check_still(run: Run) -> None:
     """A run that is being stopped is let alone until nothing of that is under way."""
+    if run.rewinding:
+        raise Rejected(
+            "run-rewinding",
+            f"run {run.id} still undoes what the generation before had done",
+            hint="`why` says what is being undone",
+        )
     if run.closed or run.stopping is None:
         return
     if run.active or run.undoing or run.leaving or run.outgoing:

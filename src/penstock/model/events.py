@@ -84,6 +84,8 @@ class RunReset(_Event, frozen=True, tag="run_reset"):
     reason: str = ""
     since: float | None = None
     """Waits have the time left that they had then; without it, at event `to`."""
+    due: float | None = None
+    """The run's own timeout, counted anew."""
     renewed: list[str] = []
     """Tasks whose child is of no use any more (it failed, or was told to stop): they get a new one."""
     later: dict[str, str] = {}

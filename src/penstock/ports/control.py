@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from penstock.core.reopening import Consequence, Preview
+from penstock.ports.batches import Batches
 
 __all__ = ["Consequence", "Control", "PausedDefinition", "Preview"]
 
@@ -23,6 +24,11 @@ class PausedDefinition(Struct, frozen=True):
 
 class Control(Protocol):
     """Every act may have a `command_id`: its repeat within 24 h gets the answer of the first, and changes nothing."""
+
+    @property
+    def batches(self) -> Batches:
+        """One act on many runs."""
+        ...
 
     async def retry(
         self, id: str, task: str | None, *, by: str | None, reason: str, command_id: str

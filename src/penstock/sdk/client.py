@@ -12,6 +12,7 @@ from typing import Any, cast
 from penstock.errors import Rejected
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
+from penstock.ports.batches import Batch, Batches
 from penstock.ports.control import PausedDefinition, Preview
 from penstock.ports.runs import (
     Change,
@@ -337,6 +338,22 @@ class Engine:
     ) -> None:
         """Fail an attempt from outside; it is retried by its policy, unless it is `final`."""
         await self._runs.control.fail(token, message, code=code, details=details, final=final)
+
+    async def batch(
+        self, act: str, *, by: str | None = None, reason: str = "", id: str | None = None,
+        arguments: Mapping[str, Any] | None = None, **wanted: Any,
+    ) -> Batch:  # fmt: skip
+        """Do one act to every run that the fields of `Query` find (status, definition, attributes, …), in steps that go
+        on after a crash: `engine.batch("cancel", definition="order", status="OPEN", by="ann")`. It goes on by itself;
+        `batches` looks at it, waits for it, stops it."""
+        return await self._runs.control.batches.start(
+            act, Query(**wanted), arguments=arguments or {}, by=by, reason=reason, id=id
+        )
+
+    @property
+    def batches(self) -> Batches:
+        """Acts on many runs: get, list, wait, stop, resume."""
+        return self._runs.control.batches
 
     async def pause_definition(
         self, definition: str, *, by: str | None = None, reason: str = ""

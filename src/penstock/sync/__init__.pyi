@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from penstock.engine.engine import Settings
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
+from penstock.ports.batches import Batch, Batches
 from penstock.ports.clock import Clock
 from penstock.ports.control import PausedDefinition, Preview
 from penstock.ports.data import Archived
@@ -126,6 +127,24 @@ class Engine:
         final: bool = False,
     ) -> None:
         """Fail an attempt from outside; it is retried by its policy, unless it is `final`."""
+
+    def batch(
+        self,
+        act: str,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        id: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **wanted: Any,
+    ) -> Batch:
+        """Do one act to every run that the fields of `Query` find (status, definition, attributes, …), in steps that go
+        on after a crash: `engine.batch("cancel", definition="order", status="OPEN", by="ann")`. It goes on by itself;
+        `batches` looks at it, waits for it, stops it."""
+
+    @property
+    def batches(self) -> Batches:
+        """Acts on many runs: get, list, wait, stop, resume."""
 
     def pause_definition(self, definition: str, *, by: str | None = None, reason: str = "") -> None:
         """Begin no attempt of any run of a definition; new runs are taken, and wait."""
