@@ -36,6 +36,8 @@ class Retention:
         self._engine = engine
         self._next = 0.0
         self._turn = asyncio.Lock()
+        self._looked = self._looking = 0.0
+        """Seconds for the last page, and for all pages of a sweep on which nothing was due."""
         self._rules: dict[tuple[str, str], dict[str, object]] = {}
         self.counts = {"purged_runs": 0, "purged_events": 0, "expired_records": 0, "sweeps": 0}
 
@@ -61,15 +63,13 @@ class Retention:
     async def sweep(self) -> None:
         """One pass over all that is kept."""
         async with self._turn:
-            loop, begun, clock = asyncio.get_running_loop(), 0.0, self._engine.clock
-            begun = loop.time()
-            before = dict(self.counts)
+            clock, before = self._engine.clock, dict(self.counts)
+            self._looking = 0.0
             await self._expire()
             earliest = await self._runs()
             self.counts["sweeps"] += 1
-            took = loop.time() - begun
-            # A pass over many runs that are to be kept is not begun again at once: a hundredth of the time at most.
-            pause = min(SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, 100 * took))
+            # To look through many runs that are to be kept must not take more than a hundredth of the time.
+            pause = min(SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, 100 * self._looking))
             now = clock.now()
             wanted = now + SWEEP_SECONDS_MAX if earliest is None else earliest
             self._next = min(now + SWEEP_SECONDS_MAX, max(now + pause, wanted))
@@ -95,7 +95,7 @@ class Retention:
         now, after = engine.clock.now(), 0
         earliest: float | None = None
         parents: dict[str, bool] = {}
-        while rows := await engine.store.closed_runs(after=after, limit=PAGE_RUNS):
+        while rows := await self._page(after):
             after = rows[-1].key
             doomed: list[Row] = []
             for row in rows:
@@ -106,6 +106,8 @@ class Retention:
                     doomed.append(row)
                 elif due > now:
                     earliest = due if earliest is None else min(earliest, due)
+            if not doomed:
+                self._looking += self._looked
             await self._delete(doomed)
             if rows[-1].created_at > now - youngest:
                 # Keys rise as time does: all that follows is younger still.
@@ -113,6 +115,13 @@ class Retention:
                 return first if earliest is None else min(earliest, first)
             await asyncio.sleep(0)
         return earliest
+
+    async def _page(self, after: int) -> list[Row]:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        rows = await self._engine.store.closed_runs(after=after, limit=PAGE_RUNS)
+        self._looked = loop.time() - begun
+        return rows
 
     def _due(self, row: Row) -> float | None:
         rules = self._rules.get((row.definition, row.version), {})
