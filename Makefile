@@ -41,6 +41,7 @@ bench: $(STAMP) ## speed, side by side with the raw limit and with peers
 
 crash: $(STAMP) ## kill -9 at every named point and at random; power loss
 	@$(BIN)/python tests/crash/run.py $(ARGS)
+	@$(BIN)/python tests/crash/run.py --store postgres $(ARGS)
 
 docs: $(STAMP) ## what is generated: the schema's page, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ import msgspec
 
 from crash.judge import Verdict, judge
 from crash.victim import LIFE_SECONDS_MAX, Orders
+from support.postgres import Server
 
 HERE = Path(__file__).resolve().parent
 KILLED = -signal.SIGKILL
@@ -146,13 +148,24 @@ class Story:
     verdict: Verdict = field(default_factory=Verdict)
 
 
+def place_of(folder: Path, name: str, server: Server | None) -> str:
+    """The database of a story: a file, or a fresh one on the server."""
+    return str(folder / f"{_file(name)}.db") if server is None else server.create()
+
+
 def tell(
-    nursery: Nursery, folder: Path, name: str, lives: Sequence[dict[str, Any]], *, runs: int = 34
+    nursery: Nursery,
+    folder: Path,
+    name: str,
+    lives: Sequence[dict[str, Any]],
+    *,
+    runs: int = 34,
+    server: Server | None = None,
 ) -> Story:
     """Lives with their orders (`kill`, `stop`), then as many as it takes; then judge."""
     story = Story(name)
-    database, log = folder / f"{_file(name)}.db", folder / f"{_file(name)}.log"
-    plain = Orders(str(database), str(log), last=runs)
+    database, log = place_of(folder, name, server), folder / f"{_file(name)}.log"
+    plain = Orders(database, str(log), last=runs)
     try:
         for orders in lives:
             status = nursery.live(msgspec.structs.replace(plain, **orders))
@@ -181,37 +194,47 @@ def _end(nursery: Nursery, orders: Orders, story: Story) -> None:
 
 
 def tell_random(
-    nursery: Nursery, folder: Path, *, runs: int, kills: int, seed: int, longest: float = 0.12
+    nursery: Nursery,
+    folder: Path,
+    *,
+    runs: int,
+    kills: int,
+    seed: int,
+    longest: float = 0.12,
+    server: Server | None = None,
+    harm: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Story:
-    """Kills at random times while more and more runs are started: in recovery, or while all is under way."""
+    """Kills at random times while more and more runs are started: in recovery, or while all is under way. `harm` is done
+    to the database meanwhile."""
     dice = random.Random(seed)
     story = Story(f"random-{seed}")
-    database, log = folder / f"{story.name}.db", folder / f"{story.name}.log"
-    plain = Orders(str(database), str(log))
+    database, log = place_of(folder, story.name, server), folder / f"{story.name}.log"
+    plain = Orders(database, str(log))
     bell = Bell(folder / f"{story.name}.bell")
     more = 0
     try:
-        while story.kills < kills:
-            last = min(runs, runs * (story.kills + 1) // kills + more)
-            orders = msgspec.structs.replace(
-                plain, last=last, pace=0.02 * kills / runs, seconds=0.003
-            )
-            if dice.random() < 0.3:
-                status = nursery.live(orders, kill_after=dice.uniform(0.005, 2 * longest))
-            else:
-                orders.bell = bell.path
-                status = nursery.live(orders, kill_after=dice.uniform(0, longest), bell=bell)
-            story.restarts += 1
-            if status == KILLED:
-                story.kills += 1
-            elif status == ENDED:
-                # It was too fast for us; from now on more is to be done, and we are sooner.
-                longest *= 0.9
-                more += 10
-            else:
-                story.verdict.wrong.append(f"{story.name}: a life ended with {status}")
-                break
-        _end(nursery, msgspec.structs.replace(plain, last=runs), story)
+        with harm(database):
+            while story.kills < kills:
+                last = min(runs, runs * (story.kills + 1) // kills + more)
+                orders = msgspec.structs.replace(
+                    plain, last=last, pace=0.02 * kills / runs, seconds=0.003
+                )
+                if dice.random() < 0.3:
+                    status = nursery.live(orders, kill_after=dice.uniform(0.005, 2 * longest))
+                else:
+                    orders.bell = bell.path
+                    status = nursery.live(orders, kill_after=dice.uniform(0, longest), bell=bell)
+                story.restarts += 1
+                if status == KILLED:
+                    story.kills += 1
+                elif status == ENDED:
+                    # It was too fast for us; from now on more is to be done, and we are sooner.
+                    longest *= 0.9
+                    more += 10
+                else:
+                    story.verdict.wrong.append(f"{story.name}: a life ended with {status}")
+                    break
+            _end(nursery, msgspec.structs.replace(plain, last=runs), story)
     except Stuck as error:
         story.verdict.stuck.append(f"{story.name}: {error}")
     finally:
@@ -220,11 +243,13 @@ def tell_random(
     return story
 
 
-def count_points(nursery: Nursery, folder: Path, *, runs: int) -> tuple[Counter[str], Counter[str]]:
+def count_points(
+    nursery: Nursery, folder: Path, *, runs: int, server: Server | None = None
+) -> tuple[Counter[str], Counter[str]]:
     """How often each point is reached: in a first life, and in one that comes after a kill."""
     found: list[Counter[str]] = []
     for name, lives in (("count-first", []), ("count-second", [{"kill": "append.after:12"}])):
-        plain = Orders(str(folder / f"{name}.db"), str(folder / f"{name}.log"), last=runs)
+        plain = Orders(place_of(folder, name, server), str(folder / f"{name}.log"), last=runs)
         for orders in lives:
             nursery.live(msgspec.structs.replace(plain, **orders))
         counts = folder / f"{name}.json"

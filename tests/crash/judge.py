@@ -16,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from crash.workload import Wanted, wanted
+from penstock.adapters.postgres.store import PostgresStore
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.core.plan import Plan
 from penstock.core.values import decode
@@ -97,14 +98,15 @@ class Books:
         return plan
 
 
-def judge(database: Path, log: Path, numbers: Iterable[int]) -> Verdict:
+def judge(database: Path | str, log: Path, numbers: Iterable[int]) -> Verdict:
     """All of these runs must have ended, as they should."""
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     return asyncio.run(_judge(database, Trace.of(lines), [wanted(n) for n in numbers]))
 
 
-async def _judge(database: Path, trace: Trace, wants: Sequence[Wanted]) -> Verdict:
-    store = SqliteStore(database)
+async def _judge(database: Path | str, trace: Trace, wants: Sequence[Wanted]) -> Verdict:
+    url = str(database)
+    store = PostgresStore(url) if "://" in url else SqliteStore(url)
     await store.open()
     try:
         return await examine(store, trace, wants)

@@ -11,16 +11,19 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from crash.harness import Nursery, Story, count_points, tell, tell_random
+from crash.trouble import Trouble
 from crash.victim import SQLITE_POINTS
 from penstock.engine.points import POINTS
+from support.postgres import Server, serving
 
 RUNS_A_POINT = 34
 WORKERS = 2
@@ -29,10 +32,13 @@ Life = dict[str, str]
 
 
 def plans(
-    first: dict[str, int], second: dict[str, int], dice: random.Random
+    first: dict[str, int],
+    second: dict[str, int],
+    dice: random.Random,
+    own: Collection[str] = SQLITE_POINTS,
 ) -> Iterator[tuple[str, list[Life]]]:
     """For each point: its first occurrence, and a later one if there is; in the life where it is reached."""
-    names = sorted({*POINTS, *SQLITE_POINTS, *first, *second})
+    names = sorted({*POINTS, *own, *first, *second})
     for name in names:
         before: list[Life] = []
         count = first.get(name, 0)
@@ -55,20 +61,20 @@ def plans(
             yield f"{name}:{number}", [*before, {"kill": f"{name}:{number}"}]
 
 
-def points(folder: Path, seed: int) -> list[Story]:
+def points(folder: Path, seed: int, server: Server | None) -> list[Story]:
     dice = random.Random(seed)
     nurseries: SimpleQueue[Nursery] = SimpleQueue()
     for number in range(WORKERS):
         nurseries.put(Nursery(folder / f"errors-{number}"))
     nursery = nurseries.get()
-    first, second = count_points(nursery, folder, runs=RUNS_A_POINT)
+    first, second = count_points(nursery, folder, runs=RUNS_A_POINT, server=server)
     nurseries.put(nursery)
 
     def one(plan: tuple[str, list[Life]]) -> Story:
         name, lives = plan
         nursery = nurseries.get()
         try:
-            story = tell(nursery, folder, name, lives, runs=RUNS_A_POINT)
+            story = tell(nursery, folder, name, lives, runs=RUNS_A_POINT, server=server)
         finally:
             nurseries.put(nursery)
         for file in folder.glob(f"{name.replace(':', '_').replace(' ', '_')}.db*"):
@@ -77,7 +83,9 @@ def points(folder: Path, seed: int) -> list[Story]:
         return story
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        stories = list(pool.map(one, list(plans(first, second, dice))))
+        stories = list(
+            pool.map(one, list(plans(first, second, dice, own=() if server else SQLITE_POINTS)))
+        )
     for _ in range(WORKERS):
         nurseries.get().__exit__(None, None, None)
     return stories
@@ -106,6 +114,20 @@ def row(title: str, stories: Sequence[Story]) -> str:
     return f"{title:<28}" + "".join(f"{cell:>13,}" for cell in cells)
 
 
+def at_random(
+    folder: Path,
+    wish: argparse.Namespace,
+    seed: int,
+    server: Server | None,
+    trouble: Trouble | None = None,
+) -> Story:
+    harm = {} if trouble is None else {"harm": trouble}
+    with Nursery(folder / f"errors-random-{seed}") as nursery:
+        return tell_random(
+            nursery, folder, runs=wish.runs, kills=wish.kills, seed=seed, server=server, **harm
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -114,7 +136,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--cuts", type=int, default=200)
-    parser.add_argument("--only", choices=("points", "random", "power"))
+    parser.add_argument("--only", choices=("points", "random", "power", "server"))
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--keep", action="store_true", help="keep the databases")
     wish = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 30) if wish.seed is None else wish.seed
@@ -123,25 +146,25 @@ def main() -> int:
     began = time.monotonic()
     told: list[tuple[str, list[Story]]] = []
     missed: list[str] = []
-    if wish.only in (None, "points"):
-        stories = points(folder, seed)
-        names = {s.name.split(":")[0].split(" ")[0] for s in stories if s.kills}
-        later = [m for s in stories for m in s.missed]
-        missed = [m for m in later if m.split(":")[0] not in names]
-        if later:
-            # How often a point is reached differs from life to life; its first time is what counts.
-            print(f"not reached so often: {', '.join(later)}")
-        print(f"points: {len(names)} killed at: {', '.join(sorted(names))}", flush=True)
-        told.append((f"{len(names)} named points", stories))
-    if wish.only in (None, "random"):
-        with Nursery(folder / "errors-random") as nursery:
-            told.append(
-                (
-                    "at random",
-                    [tell_random(nursery, folder, runs=wish.runs, kills=wish.kills, seed=seed)],
-                )
-            )
-    if wish.only in (None, "power"):
+    with ExitStack() as stack:
+        server = None if wish.store == "sqlite" else stack.enter_context(serving())
+        if wish.only in (None, "points"):
+            stories = points(folder, seed, server)
+            names = {s.name.split(":")[0].split(" ")[0] for s in stories if s.kills}
+            later = [m for s in stories for m in s.missed]
+            missed = [m for m in later if m.split(":")[0] not in names]
+            if later:
+                # How often a point is reached differs from life to life; its first time is what counts.
+                print(f"not reached so often: {', '.join(later)}")
+            print(f"points: {len(names)} killed at: {', '.join(sorted(names))}", flush=True)
+            told.append((f"{len(names)} named points", stories))
+        if wish.only in (None, "random"):
+            told.append(("at random", [at_random(folder, wish, seed, server)]))
+        if wish.only in (None, "server") and server is not None:
+            trouble = Trouble(server, seed, seconds=(0.5, 3.0))
+            story = at_random(folder, wish, seed + 1, server, trouble)
+            told.append((f"server: {trouble.kills} kills, {trouble.cuts} cuts", [story]))
+    if wish.only in (None, "power") and wish.store == "sqlite":
         from crash.power import cuts  # late: it needs apsw
 
         told.append((f"power loss, {wish.cuts} cuts", [cuts(folder, count=wish.cuts, seed=seed)]))

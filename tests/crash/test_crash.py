@@ -9,6 +9,8 @@ import pytest
 
 from crash.harness import Nursery, tell, tell_random
 from crash.power import cuts
+from crash.trouble import Trouble
+from support.postgres import Server, serving
 
 SAMPLE: list[list[dict[str, Any]]] = [
     [{"kill": "append.before:9"}],
@@ -54,3 +56,34 @@ def test_a_disk_that_lies_about_syncs_is_noticed(tmp_path: Path) -> None:
     story = cuts(tmp_path, count=10, seed=2, lying=True, only_look=True, workers=1)
 
     assert story.verdict.complaints != []
+
+
+ON_POSTGRES: list[list[dict[str, Any]]] = [
+    [{"kill": "append.before:9"}, {"kill": "recovery.claimed:1"}],
+    [{"kill": "append.after:9"}, {"kill": "stored.task_lost:3"}],
+]
+
+
+@pytest.mark.parametrize("lives", ON_POSTGRES, ids=lambda lives: lives[-1]["kill"])
+def test_on_postgres_a_kill_at_a_named_point_costs_nothing(
+    nursery: Nursery, tmp_path: Path, postgres: Server, lives: list[dict[str, Any]]
+) -> None:
+    story = tell(nursery, tmp_path, "sample", lives, server=postgres)
+
+    assert story.verdict.complaints == []
+    assert story.missed == []
+    assert story.kills == len(lives)
+
+
+def test_on_postgres_killed_engines_a_killed_server_and_cut_connections_cost_nothing(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    with serving() as server:
+        trouble = Trouble(server, 3, seconds=(0.1, 0.6))
+        story = tell_random(
+            nursery, tmp_path, runs=68, kills=5, seed=3, server=server, harm=trouble
+        )
+
+    assert story.verdict.complaints == []
+    assert story.kills == 5
+    assert trouble.kills + trouble.cuts > 0

@@ -109,6 +109,11 @@ class Connection(sqlite3.Connection):
         return cursor
 
 
+def url_of(database: str) -> str:
+    """A path is one of SQLite's."""
+    return database if "://" in database else f"sqlite:///{database}"
+
+
 def ring(bell: str, word: str = "open") -> None:
     pipe = os.open(bell, os.O_WRONLY)
     os.write(pipe, word.encode())
@@ -182,7 +187,7 @@ async def live(orders: Orders) -> bool:
     done = acknowledged(orders.log)
     settings = Settings(cache_runs=40, drain_seconds=orders.drain)
     async with penstock.open(
-        f"sqlite:///{orders.database}", activities=workload.ACTIVITIES, settings=settings
+        url_of(orders.database), activities=workload.ACTIVITIES, settings=settings
     ) as engine:
         for definition in workload.DEFINITIONS:
             await engine.register(definition)
