@@ -14,7 +14,7 @@ from penstock.cli.runs import act_on, act_options
 from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
 
 if TYPE_CHECKING:
-    from penstock.core.reopening import Preview
+    from penstock.model.preview import Preview
     from penstock.ports.batches import Batch
     from penstock.sdk.client import Run
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.identity import digest_of
-from penstock.core.reopening import Preview
 from penstock.core.values import decode
 from penstock.engine.batches import LocalBatches
 from penstock.engine.checks import check_texts, kept
@@ -26,6 +25,7 @@ from penstock.model import events as e
 from penstock.model.codec import decode_event
 from penstock.model.failure import Failure
 from penstock.model.payload import encode_payload
+from penstock.model.preview import Preview
 from penstock.model.token import token_of
 from penstock.ports.control import PausedDefinition
 from penstock.ports.store import Query, Record, Row

@@ -19,7 +19,6 @@ from penstock.core.flow import Flow
 from penstock.core.identity import repeated
 from penstock.core.plan import Plan
 from penstock.core.reopening import (
-    Preview,
     Walk,
     check_point,
     children_after,
@@ -39,6 +38,7 @@ from penstock.model import commands as c
 from penstock.model import events as e
 from penstock.model.codec import decode_event
 from penstock.model.packing import is_erased
+from penstock.model.preview import Preview
 from penstock.model.run import COMPLETED, REF_SHIFT, Run
 from penstock.ports.store import Row, Stored
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from penstock.core.reopening import Consequence, Preview
+from penstock.model.preview import Consequence, Preview
 from penstock.ports.batches import Batches
 
 __all__ = ["Consequence", "Control", "PausedDefinition", "Preview"]
