@@ -59,6 +59,8 @@ class Dispatch:
         """The common ones."""
         self._stirred: list[Queue] = []
         """Queues in which somebody may find a place of the queue's own."""
+        self._short: list[Queue] = []
+        """Queues whose own place is still taken by another's attempt, as places were given out anew."""
         self._busy = False
         for name, each in (options or {}).items():
             self.configure(name, each)
@@ -133,6 +135,9 @@ class Dispatch:
                 self._release(held.key)
         if queue.waiting:
             self._ring.join(queue.name)
+        if self._short:
+            self._stirred.extend(self._short)
+            self._short.clear()
         self._pump(queue)
 
     def promote(self, ticket: Ticket) -> None:
@@ -171,9 +176,13 @@ class Dispatch:
             while True:
                 while stirred:
                     own = stirred.pop()
-                    while own.running < own.reserve and own.waiting and self._next(own):
-                        pass
-                if not len(ring) or self._common >= self._places:
+                    while own.running < own.reserve and own.waiting:
+                        if self.running >= self.limit:
+                            self._short.append(own)
+                            break
+                        if not self._next(own):
+                            break
+                if not len(ring) or self._common >= self._places or self.running >= self.limit:
                     return
                 queue = queues[ring.first()]
                 if self._next(queue):

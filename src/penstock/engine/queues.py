@@ -46,6 +46,10 @@ class Waiting:
         self.parked = False
         """It waits for its key."""
 
+    def __lt__(self, other: Waiting) -> bool:
+        """In a heap, of two entries of one attempt, one of which waits no more: any order will do."""
+        return False
+
 
 class _Class:
     """Those of one priority."""
