@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,6 +28,7 @@ from penstock.model.chain import link, prefix
 from penstock.ports.store import (
     Append,
     Appended,
+    Asked,
     DefinitionRow,
     Owner,
     Position,
@@ -34,6 +36,7 @@ from penstock.ports.store import (
     Purged,
     Query,
     Record,
+    Request,
     Row,
     RunKey,
     Snapshot,
@@ -405,6 +408,23 @@ class MemoryStore:
         )
 
     # -- ownership
+
+    # -- requests: there is no database that an application could have a connection to
+
+    async def request(self, connection: Any, request: Request) -> Asked:
+        raise Rejected(
+            "connection-unfit",
+            "a store in memory has no transactions that an application could share",
+            hint="open sqlite:///file.db or postgresql://…, or start the run without `connection`",
+        )
+
+    async def requests(self, *, limit: int = 100) -> list[Request]:
+        return []
+
+    async def requested(self, id: str) -> bool:
+        return False
+
+    async def drop_requests(self, numbers: Sequence[int]) -> None: ...
 
     async def claim(self, node: str, address: str) -> Owner | None:
         kept = self._kept

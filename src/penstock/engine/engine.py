@@ -28,6 +28,7 @@ from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Item, Reader
 from penstock.engine.observers import Observers
 from penstock.engine.queueing import Queueing
+from penstock.engine.requests import Requests
 from penstock.engine.retention import Retention
 from penstock.engine.roots import Roots
 from penstock.engine.settings import Settings
@@ -109,6 +110,7 @@ class Engine:
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
         self.retention = Retention(self)
         self.roots = Roots(self)
+        self.requests = Requests(self)
         self.queueing = Queueing(self)
         self.admission = Admission(self)
         self.forecast = Forecast(self)
@@ -151,6 +153,7 @@ class Engine:
         self.attempts.dispatch.open = False
         if points.reach is not None:
             points.reach("stop.draining")
+        await self.requests.close()
         await self.activities.close(drain_seconds=self.settings.drain_seconds)
         self._post_again()
         await self._emptied()

@@ -17,6 +17,7 @@ from penstock.engine.inbox import Item
 from penstock.errors import Fenced, StoreError
 from penstock.model import commands as c
 from penstock.model.effects import Abandon, Execute
+from penstock.ports.hints import REQUESTS
 from penstock.ports.store import Owner, Position, Row
 
 log = logging.getLogger("penstock.engine")
@@ -84,7 +85,11 @@ class Ownership:
             engine.hints.close()
 
     def _heard(self, run_id: str) -> None:
-        if self._engine.owner is not None and not self._engine.tending.heard(run_id):
+        if self._engine.owner is None:
+            return
+        if run_id == REQUESTS:
+            self._engine.requests.wake()
+        elif not self._engine.tending.heard(run_id):
             self._engine.refresh(run_id)
 
     async def _claim(self) -> bool:
@@ -104,6 +109,7 @@ class Ownership:
         await engine.queueing.load()
         await self._recover(clean=clean)
         await engine.tending.take()
+        engine.requests.wake()
         return True
 
     async def _recover(self, *, clean: bool) -> None:
@@ -186,6 +192,7 @@ class Ownership:
                     await engine.load_paused()
                     await engine.queueing.load()
                     await self._look_around(pulse.head)
+                    await engine.requests.carry_out()
                     engine.retention.tick()
                     engine.roots.tick()
                     await engine.queueing.write_down()

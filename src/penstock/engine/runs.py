@@ -38,7 +38,16 @@ from penstock.model.events import Event, RunReset, RunStarted, SnapshotTaken
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.model.queue import QueueView
 from penstock.model.run import COMPLETED, REF_SHIFT
-from penstock.ports.runs import Change, HistoryItem, Moment, Progress, Registered, RunView, WhyView
+from penstock.ports.runs import (
+    Change,
+    HistoryItem,
+    Moment,
+    Progress,
+    Registered,
+    RequestView,
+    RunView,
+    WhyView,
+)
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.ports.store import Owner, Query, Row
 
@@ -82,8 +91,10 @@ class LocalRuns:
         created_by: str | None = None,
         idempotency_key: str = "",
         if_exists: str = "attach",
+        connection: Any = None,
     ) -> str:
-        """On disk on return. The same id with the same definition and input is the same run, started once."""
+        """On disk on return. The same id with the same definition and input is the same run, started once. With a
+        `connection`, asked for within its transaction, and started once that is committed."""
         engine = self.engine
         command, plan = await self.start_command(
             definition, input, id=id, version=version, priority=priority, deadline=deadline, delay=delay,
@@ -93,6 +104,9 @@ class LocalRuns:
             raise Rejected(
                 "if-exists-unknown", f"`{if_exists}` is not one of: {', '.join(IF_EXISTS)}"
             )
+        if connection is not None:
+            await engine.requests.ask(connection, command, plan, if_exists)
+            return command.id
         admission = engine.admission
         if (
             engine.open_runs + admission.starting >= engine.settings.runs_max
@@ -252,6 +266,8 @@ class LocalRuns:
     async def result(self, id: str) -> Any:
         """The output of a completed run; RunFailed for one that ended otherwise. Waits for the end."""
         engine = self.engine
+        if engine.requests.pending:
+            await engine.requests.begun(id)
         if engine.in_memory(id):
             with contextlib.suppress(Fenced):  # another process executes it now
                 return await self._outcome(await engine.observers.closing(id))
@@ -287,6 +303,8 @@ class LocalRuns:
     async def watch(self, id: str) -> AsyncIterator[Change]:
         """What has happened so far, then what happens, in order, until the run is closed."""
         engine = self.engine
+        if engine.requests.pending:
+            await engine.requests.begun(id)
         queue = engine.observers.watch(id)
         seq = 0
         try:
@@ -334,6 +352,9 @@ class LocalRuns:
 
     async def list(self, query: Query) -> list[Row]:
         return await self.engine.store.list(query)
+
+    async def requests(self) -> list[RequestView]:
+        return await self.engine.requests.list()
 
     async def query(self, id: str, name: str) -> Any:
         """A named expression of the definition over the run as it is."""

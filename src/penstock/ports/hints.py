@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+REQUESTS = "\n"
+"""In place of a run's id, which has no such character: requests were made (SPEC 4.3)."""
+
 
 class Hints(Protocol):
     in_append: bool

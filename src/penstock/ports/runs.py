@@ -84,6 +84,18 @@ class WhyView(Struct):
     due: float | None = None
 
 
+class RequestView(Struct):
+    """A run that was asked for inside an application's transaction and is none yet (SPEC 4.3)."""
+
+    id: str
+    definition: str
+    version: str
+    at: float
+    code: str = ""
+    """Why it never will be one; empty while it waits for the owner."""
+    reason: str = ""
+
+
 class HistoryItem(Struct):
     seq: int
     position: int
@@ -141,7 +153,7 @@ class Runs(Protocol):
     async def start(
         self, definition: str, input: Any, *, id: str | None, version: str | None, priority: str | None,
         deadline: float | None, delay: float | None, metadata: Mapping[str, Any], attributes: Mapping[str, Any],
-        created_by: str | None, idempotency_key: str = "", if_exists: str = "attach",
+        created_by: str | None, idempotency_key: str = "", if_exists: str = "attach", connection: Any = None,
     ) -> str: ...  # fmt: skip
 
     async def start_many(
@@ -149,6 +161,8 @@ class Runs(Protocol):
         priority: str | None, deadline: float | None, delay: float | None, metadata: Mapping[str, Any],
         attributes: Mapping[str, Any], created_by: str | None, progress: Callable[[Progress], None] | None,
     ) -> Sequence[str]: ...  # fmt: skip
+
+    async def requests(self) -> list[RequestView]: ...
 
     async def start_keyed(
         self, definition: str, input: Any, *, id: str | None, by_key: Singleton | Debounce,

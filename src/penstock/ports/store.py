@@ -9,7 +9,7 @@ Histories are hash-chained (SPEC 6.3): the engine hands over payloads and the st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -153,6 +153,28 @@ class Record(Struct, frozen=True):
     """When somebody must look at it again."""
     expires: float | None = None
     """Deleted by retention some time after this; who reads it decides what it means until then."""
+
+
+class Request(Struct, frozen=True):
+    """A run that an application asked for inside its own transaction, until the owner makes it one (SPEC 4.3)."""
+
+    id: str
+    definition: str
+    version: str
+    input: bytes
+    facts: bytes
+    """All else that the start needs, as JSON."""
+    at: float
+    number: int = 0
+    """Given by the store."""
+
+
+class Asked(Struct, frozen=True):
+    """A request as far as it got."""
+
+    number: int
+    is_open: Callable[[], bool]
+    """Whether the application's transaction may still be open; never blocks, and never raises."""
 
 
 class Purged(Struct, frozen=True):
@@ -320,6 +342,24 @@ class Store(Protocol):
     async def backup(self, path: str) -> None:
         """A copy of all there is, of one moment, in a new file, while others write; on disk on return.
         Rejected("backup-unsupported") where the database has its own ways."""
+        ...
+
+    async def request(self, connection: Any, request: Request) -> Asked:
+        """Write a request through the application's own connection, inside its transaction: there once, and only if, that
+        is committed. Waits for nobody but the database. Rejected("connection-unfit") for a connection that is none of
+        this database or can write nothing; the application's transaction is then as it was."""
+        ...
+
+    async def requests(self, *, limit: int = 100) -> list[Request]:
+        """Requests whose transactions are committed, the oldest first."""
+        ...
+
+    async def requested(self, id: str) -> bool:
+        """A committed request for a run of that id waits."""
+        ...
+
+    async def drop_requests(self, numbers: Sequence[int]) -> None:
+        """They have been carried out; what is not there is no error."""
         ...
 
     async def claim(self, node: str, address: str) -> Owner | None:

@@ -20,6 +20,7 @@ from penstock.ports.runs import (
     Moment,
     Progress,
     Registered,
+    RequestView,
     Runs,
     RunView,
     WhyView,
@@ -229,6 +230,7 @@ class Engine:
         key: str | None = None,
         idempotency_key: str = "",
         if_exists: str = "attach",
+        connection: Any = None,
     ) -> Run:
         """Start a run; on disk on return. With an id, starting it twice with the same input starts it once.
 
@@ -237,13 +239,20 @@ class Engine:
         run of the first. `key` is a business key, by which `message` finds the run.
 
         With `singleton` at most one run of that key is open, and a second start attaches to it; with `debounce` the
-        starts of a key within a window become one run with the last input, which exists when the window has ended."""
+        starts of a key within a window become one run with the last input, which exists when the window has ended.
+
+        With a `connection` of your own to the store's database the run is asked for inside its open transaction: it is
+        started if, and as soon as, you commit (SPEC 4.3)."""
         if key is not None:
             attributes = {**(attributes or {}), "key": key}
         if singleton is not None or debounce is not None:
             if singleton is not None and debounce is not None:
                 raise Rejected(
                     "debounce-invalid", "a start is held by one key: singleton or debounce"
+                )
+            if connection is not None:
+                raise Rejected(
+                    "not-yet", "a start inside a transaction takes neither singleton nor debounce"
                 )
             by_key = Singleton(singleton) if isinstance(singleton, str) else singleton or debounce
             assert by_key is not None
@@ -260,6 +269,7 @@ class Engine:
             _id_of(definition), input, id=id, version=version, priority=priority, deadline=_moment(deadline),
             delay=delay.total_seconds() if isinstance(delay, timedelta) else delay, metadata=metadata or {},
             attributes=attributes or {}, created_by=created_by, idempotency_key=idempotency_key, if_exists=if_exists,
+            connection=connection,
         )  # fmt: skip
         return Run(self._runs, run_id)
 
@@ -381,6 +391,10 @@ class Engine:
     async def list(self, **wanted: Any) -> list[Row]:
         """Runs by status, definition, attributes, time: the fields of `Query`."""
         return await self._runs.list(Query(**wanted))
+
+    async def requests(self) -> list[RequestView]:
+        """Runs asked for inside transactions: those that wait to be started, and those that were refused and why."""
+        return await self._runs.requests()
 
     async def set_global(self, **values: Any) -> None:
         """Write global data of the namespace, seen by expressions as `global.NAME`; None removes it."""

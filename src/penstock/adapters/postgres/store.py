@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from msgspec.structs import astuple
 
 from penstock.adapters.groups import Group
-from penstock.adapters.postgres import appending, listing, ownership, purging
+from penstock.adapters.postgres import appending, listing, ownership, purging, requesting
 from penstock.adapters.postgres import records as documents
 from penstock.adapters.postgres.database import (
     DEFINITIONS_LOCK,
@@ -49,6 +49,7 @@ from penstock.errors import Rejected, RevisionConflict, StoreError
 from penstock.ports.store import (
     Append,
     Appended,
+    Asked,
     DefinitionRow,
     Owner,
     Position,
@@ -56,6 +57,7 @@ from penstock.ports.store import (
     Purged,
     Query,
     Record,
+    Request,
     Row,
     RunKey,
     Snapshot,
@@ -88,6 +90,7 @@ class PostgresStore:
         self._links = Links(self.place, count_max=CONNECTIONS_MAX)
         self._ownership = ownership.Ownership(self.place)
         self._process = 0
+        self._identity = ""
         self._facts: dict[str, Any] = {}
         self._counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
 
@@ -419,6 +422,24 @@ class PostgresStore:
 
     async def drop_expired(self, *, until: float, limit: int = 1000) -> int:
         return await self._transact(lambda db: documents.expire(db, until, limit))
+
+    # -- requests
+
+    async def request(self, connection: Any, request: Request) -> Asked:
+        self._check()
+        if not self._identity:
+            text = "SELECT value FROM meta WHERE name = 'store'"
+            self._identity = (await self._all(_first, text))[0]
+        return await requesting.ask(connection, request, self.place, self._identity)
+
+    async def requests(self, *, limit: int = 100) -> list[Request]:
+        return await self._all(requesting.request_of, requesting.WAITING, limit)
+
+    async def requested(self, id: str) -> bool:
+        return (await self._all(_first, requesting.ASKED, id))[0]
+
+    async def drop_requests(self, numbers: Sequence[int]) -> None:
+        await self._transact(lambda db: db.execute(requesting.DROP, list(numbers)))
 
     # -- ownership
 

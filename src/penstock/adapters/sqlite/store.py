@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from msgspec.structs import astuple
 
 from penstock.adapters.groups import Group
-from penstock.adapters.sqlite import appending, listing, ownership, purging
+from penstock.adapters.sqlite import appending, listing, ownership, purging, requesting
 from penstock.adapters.sqlite import backup as backups
 from penstock.adapters.sqlite import records as documents
 from penstock.adapters.sqlite.database import (
@@ -51,6 +51,7 @@ from penstock.errors import Fenced, RevisionConflict, StoreError
 from penstock.ports.store import (
     Append,
     Appended,
+    Asked,
     DefinitionRow,
     Owner,
     Position,
@@ -58,6 +59,7 @@ from penstock.ports.store import (
     Purged,
     Query,
     Record,
+    Request,
     Row,
     RunKey,
     Snapshot,
@@ -566,6 +568,22 @@ class SqliteStore:
     async def backup(self, path: str) -> None:
         self._open(self._reader)
         await asyncio.to_thread(backups.copy, self.path, path)
+
+    # -- requests
+
+    async def request(self, connection: Any, request: Request) -> Asked:
+        self._open(self._reader)
+        return requesting.ask(connection, request, self.path)
+
+    async def requests(self, *, limit: int = 100) -> list[Request]:
+        return await self._all(requesting.request_of, requesting.WAITING, (limit,))
+
+    async def requested(self, id: str) -> bool:
+        return bool((await self._all(_first, requesting.ASKED, (id,)))[0])
+
+    async def drop_requests(self, numbers: Sequence[int]) -> None:
+        rows = [(number,) for number in numbers]
+        await self._write(lambda db: db.executemany(requesting.DROP, rows) and None)
 
     # -- ownership
 

@@ -1,0 +1,227 @@
+"""Runs started inside the application's own transaction (SPEC 4.3), on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+import penstock
+from penstock import activity
+from penstock.errors import NotFound, Rejected
+
+ECHO = {
+    "id": "echo",
+    "inputSchema": {"type": "integer"},
+    "tasks": {"say": {"do": "echo", "inputs": {"value": {"from": "input"}}}},
+}
+
+
+@activity
+async def echo(value: int) -> int:
+    return value
+
+
+class Shop:
+    """An application with a table of its own in the store's database."""
+
+    def __init__(self, url: str, driver: str) -> None:
+        self.url, self.driver = url, driver
+
+    async def connect(self) -> Any:
+        if self.driver == "sqlite":
+            return sqlite3.connect(self.url.removeprefix("sqlite:///"), isolation_level=None)
+        if self.driver == "asyncpg":
+            return await asyncpg.connect(self.url)
+        if self.driver == "psycopg":
+            return psycopg.connect(self.url, autocommit=True)
+        return await psycopg.AsyncConnection.connect(self.url, autocommit=True)
+
+    async def do(self, connection: Any, text: str) -> Any:
+        done = connection.execute(text)
+        return await done if hasattr(done, "__await__") else done
+
+    async def close(self, connection: Any) -> None:
+        done = connection.close()
+        if done is not None:
+            await done
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[Any]:
+        connection = await self.connect()
+        try:
+            yield connection
+        finally:
+            await self.close(connection)
+
+    @asynccontextmanager
+    async def engine(self, **options: Any) -> AsyncGenerator[penstock.Engine]:
+        async with penstock.open(self.url, activities=[echo], **options) as engine:
+            await engine.register(ECHO)
+            yield engine
+
+
+@pytest.fixture(params=["sqlite", "asyncpg", "psycopg", "psycopg-async"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'shop.db'}"
+    else:
+        url = request.getfixturevalue("postgres_url")
+    return Shop(url, request.param)
+
+
+async def test_a_run_is_started_once_its_transaction_is_committed(shop: Shop) -> None:
+    async with shop.engine() as engine, shop.connected() as db:
+        await shop.do(db, "CREATE TABLE orders (id int)")
+        await shop.do(db, "BEGIN")
+        await shop.do(db, "INSERT INTO orders VALUES (7)")
+        run = await engine.start("echo", 7, id="order-7", attributes={"a": 1}, connection=db)
+        await asyncio.sleep(0.05)
+        with pytest.raises(NotFound):
+            await engine.get("order-7")
+        result = asyncio.ensure_future(run.result())
+        await asyncio.sleep(0.01)
+        await shop.do(db, "COMMIT")
+
+        async with asyncio.timeout(1.5):  # told, not found by the look around
+            assert await result == 7
+        assert [row.id for row in await engine.list(attributes={"a": 1})] == ["order-7"]
+        await asyncio.sleep(0.02)
+        assert await engine.requests() == []
+
+
+async def test_a_rolled_back_transaction_leaves_nothing(shop: Shop) -> None:
+    async with shop.engine() as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        run = await engine.start("echo", 7, id="order-7", connection=db)
+        await shop.do(db, "ROLLBACK")
+
+        with pytest.raises(NotFound, match="rolled back"):
+            await run.result()
+        assert await engine.requests() == []
+        assert await engine.list() == []
+
+
+async def test_the_owner_is_told_by_a_process_that_is_not(shop: Shop) -> None:
+    async with shop.engine(), shop.engine(execute=False) as other, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        run = await other.start("echo", 3, connection=db)
+        await shop.do(db, "COMMIT")
+
+        async with asyncio.timeout(1.5):
+            assert await run.result() == 3
+
+
+async def test_requests_wait_for_an_owner_and_survive(shop: Shop) -> None:
+    async with shop.engine(execute=False) as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        for number in range(5):
+            await engine.start("echo", number, id=f"r{number}", connection=db)
+        await shop.do(db, "COMMIT")
+        waiting = await engine.requests()
+        assert [(each.id, each.code) for each in waiting] == [(f"r{n}", "") for n in range(5)]
+
+    async with shop.engine() as engine:
+        async with asyncio.timeout(5):
+            while await engine.requests():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert [await (await engine.get(f"r{n}")).result() for n in range(5)] == list(range(5))
+
+
+async def test_what_can_be_refused_is_refused_before_anything_is_written(shop: Shop) -> None:
+    async with shop.engine() as engine, shop.connected() as db:
+        await (await engine.start("echo", 1, id="taken")).result()
+        await shop.do(db, "BEGIN")
+        for bad, code in (
+            (engine.start("echo", "seven", connection=db), "input-invalid"),
+            (engine.start("echo", 2, id="taken", connection=db), "id-taken"),
+            (engine.start("echo", 2, id="\n", connection=db), "id-invalid"),
+        ):
+            with pytest.raises(Rejected) as caught:
+                await bad
+            assert caught.value.code == code
+        with pytest.raises(NotFound):
+            await engine.start("no-such", 1, connection=db)
+        same = await engine.start("echo", 1, id="taken", connection=db)
+        assert await same.result() == 1
+        await shop.do(db, "COMMIT")
+        assert await engine.requests() == []
+
+
+async def test_an_id_that_was_taken_meanwhile_is_a_refused_request_with_its_reason(
+    shop: Shop,
+) -> None:
+    async with shop.engine(execute=False) as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        first = await engine.start("echo", 1, id="x", connection=db)
+        again = await engine.start("echo", 1, id="x", connection=db)
+        other = await engine.start("echo", 2, id="x", connection=db)
+        await shop.do(db, "COMMIT")
+        async with shop.engine() as owner:
+            with pytest.raises(Rejected, match="another definition or input"):
+                await other.result()
+            assert [await first.result(), await again.result()] == [1, 1]
+            refused = await owner.requests()
+            assert [(each.id, each.code) for each in refused] == [("x", "id-taken")]
+            assert len(await owner.list()) == 1
+
+
+async def test_a_connection_that_cannot_carry_it_is_refused(shop: Shop, tmp_path: Path) -> None:
+    stranger: Any
+    async with shop.engine() as engine:
+        closed = await shop.connect()
+        await shop.close(closed)
+        for bad in (object(), "sqlite:///x.db", closed):
+            with pytest.raises(Rejected) as caught:
+                await engine.start("echo", 1, connection=bad)
+            assert caught.value.code == "connection-unfit"
+            assert caught.value.hint
+        if shop.driver == "sqlite":
+            for place in (tmp_path / "other.db", ":memory:"):
+                stranger = sqlite3.connect(place)
+                with pytest.raises(Rejected, match="the connection is to"):
+                    await engine.start("echo", 1, connection=stranger)
+                stranger.close()
+        assert await engine.requests() == []
+
+
+async def test_a_failed_transaction_and_another_database_are_refused(postgres: Any) -> None:
+    url, elsewhere = postgres.create(), postgres.create()
+    here, there = Shop(url, "asyncpg"), Shop(elsewhere, "asyncpg")
+    async with here.engine() as engine:
+        async with here.connected() as db:
+            await db.execute("BEGIN")
+            with pytest.raises(asyncpg.PostgresError):
+                await db.execute("SELECT 1/0")
+            with pytest.raises(Rejected, match="has failed") as caught:
+                await engine.start("echo", 1, connection=db)
+            assert caught.value.code == "connection-unfit"
+            await db.execute("ROLLBACK")
+            await db.execute("BEGIN READ ONLY")
+            with pytest.raises(Rejected, match="read-only"):
+                await engine.start("echo", 1, connection=db)
+            await db.execute("ROLLBACK")
+        async with there.connected() as db, db.transaction():
+            with pytest.raises(Rejected, match="another database"):
+                await engine.start("echo", 1, connection=db)
+            assert await db.fetchval("SELECT 1") == 1  # the transaction is as it was
+        async with there.engine(), there.connected() as db, db.transaction():
+            with pytest.raises(Rejected, match="another database"):
+                await engine.start("echo", 1, connection=db)
+        assert await engine.requests() == []
+    postgres.drop(url)
+    postgres.drop(elsewhere)
+
+
+async def test_memory_has_no_transactions_to_share() -> None:
+    async with penstock.open("memory:", activities=[echo]) as engine:
+        await engine.register(ECHO)
+        with pytest.raises(Rejected, match="in memory"):
+            await engine.start("echo", 1, connection=object())
