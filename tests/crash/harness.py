@@ -159,7 +159,7 @@ def tell(
     name: str,
     lives: Sequence[dict[str, Any]],
     *,
-    runs: int = 34,
+    runs: int = 40,
     server: Server | None = None,
 ) -> Story:
     """Lives with their orders (`kill`, `stop`), then as many as it takes; then judge."""

@@ -35,7 +35,7 @@ from penstock.errors import PenstockError
 from penstock.model.codec import decode_event
 from penstock.ports.store import Append, Appended, Store
 
-RUNS = 34
+RUNS = 40
 DATABASE = "penstock.db"
 SECONDS_MAX = 250
 

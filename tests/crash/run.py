@@ -25,7 +25,7 @@ from crash.victim import SQLITE_POINTS
 from penstock.engine.points import POINTS
 from support.postgres import Server, serving
 
-RUNS_A_POINT = 34
+RUNS_A_POINT = 40
 WORKERS = 2
 
 Life = dict[str, str]

@@ -18,6 +18,9 @@ SAMPLE: list[list[dict[str, Any]]] = [
     [{"kill": "sqlite.written:25"}, {"kill": "recovery.chunk:1"}],
     [{"kill": "report.before:40"}, {"kill": "stored.task_lost:3"}],
     [{"kill": "stored.undo_completed:1"}, {"kill": "recovery.owed:4"}],
+    [{"kill": "schedule.decided:1"}, {"kill": "schedule.started:1"}],
+    [{"kill": "debounce.decided:1"}, {"kill": "debounce.started:1"}],
+    [{"kill": "singleton.named:1"}, {"kill": "singleton.named:1"}],
     [{"kill": "child.telling:1"}, {"stop": "stored.task_completed:3", "kill": "stop.drained:1"}],
 ]
 

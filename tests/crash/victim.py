@@ -41,7 +41,7 @@ class Orders(msgspec.Struct):
     database: str
     log: str
     first: int = 0
-    last: int = 34
+    last: int = 40
     """Runs from `first` up to `last`."""
     kill: str = ""
     """`POINT:n`: SIGKILL when it is reached for the n-th time."""
@@ -161,7 +161,7 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
         # Its receiver is there before a signal can be sent to it.
         receiver = workload.wanted(int(name.rpartition("-")[2]) - 1)
         await engine.start(receiver.definition, receiver.input, id=receiver.id)
-    await give("start", engine.start(want.definition, want.input, id=name))
+    await give("start", _begin(engine, want))
     run = await engine.get(name)
     for number, (signal_name, payload) in enumerate(want.signals):
         message = f"{name}:{number}"
@@ -174,6 +174,34 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
     with contextlib.suppress(RunFailed):
         await run.result()
     trace("ack", name, "end")
+
+
+async def _begin(engine: penstock.Engine, want: Wanted) -> None:
+    """Start it in its way, as often as lives are told to; the run exists on return."""
+    match want.how:
+        case "schedule":
+            schedule, _, nominal = want.id.partition("/")
+            await engine.schedules.create(
+                schedule, want.definition, want.input, every="365d", overlap="buffer",
+                anchor="2020-01-01T00:00:00Z",
+            )  # fmt: skip
+            await engine.schedules.backfill(schedule, nominal, nominal, overlap="buffer")
+        case "debounce":
+            window = penstock.Debounce(want.id, 0.02)
+            await engine.start(want.definition, {"n": -1}, id=want.id, debounce=window)
+            await engine.start(want.definition, want.input, id=want.id, debounce=window)
+        case "singleton":
+            await asyncio.gather(
+                *(
+                    engine.start(want.definition, want.input, id=want.id, singleton=want.id)
+                    for _ in range(2)
+                )
+            )
+        case _:
+            await engine.start(want.definition, want.input, id=want.id)
+            return
+    while not await engine.list(id_prefix=want.id, limit=1):  # noqa: ASYNC110 - it is nobody's to say
+        await asyncio.sleep(0.002)
 
 
 async def live(orders: Orders) -> bool:

@@ -304,6 +304,9 @@ DEFINITIONS: list[dict[str, Any]] = [
 ]
 
 
+BACKFILLED = "2020-01-01T00:00:00Z"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """One run: what is asked of it, in order, and what must come of it."""
@@ -320,6 +323,8 @@ class Wanted:
     signals: tuple[tuple[str, Any], ...] = ()
     pauses: bool = False
     cancels: bool = False
+    how: str = "start"
+    """How it is started: by itself, or by a schedule's backfill, a debounced or a singleton start."""
     children: tuple[str, ...] = field(default=())
 
 
@@ -368,6 +373,9 @@ def _kinds() -> list[Callable[[int], Wanted]]:
             "quits", i, {"n": i}, status="CANCELLED", code="cancelled", undone=None, cancels=True
         ),
         lambda i: run("parcel", i, {"n": 5000 + i}, 5000 + i),
+        lambda i: Wanted(f"timed-{i}/{BACKFILLED}", "sequence", {"n": i}, i + 111, how="schedule"),
+        lambda i: Wanted(f"late-{i}", "sequence", {"n": i}, i + 111, how="debounce"),
+        lambda i: Wanted(f"only-{i}", "sequence", {"n": i}, i + 111, how="singleton"),
     ]
 
 

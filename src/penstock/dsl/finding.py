@@ -29,6 +29,9 @@ CODES = frozenset(
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "invalid-path", "invalid-schema"),
         *("unused-input", "secret-misplaced", "template-literal"),
+        # of its triggers
+        *("cron-invalid", "cron-never", "zone-unknown", "interval-invalid", "calendar-invalid"),
+        *("schedule-invalid", "schedule-never", "overlap-unknown", "input-invalid"),
     }
 )
 """Every code that a finding about a definition can have; each has its page."""

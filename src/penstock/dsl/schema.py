@@ -221,7 +221,7 @@ _TOP: Schema = {
     "outputs": _ref("expressions"),
     "timeouts": _ref("timeouts"),
     "queries": _ref("expressions"),
-    "triggers": {"title": "a list", "type": "array"},
+    "triggers": _list_of(_ref("trigger"), "a list of triggers"),
     "orchestration": {
         "title": "a way to orchestrate",
         "enum": ["control", "data", "event", "rule"],
@@ -238,6 +238,36 @@ _TOP: Schema = {
     "retention": _ref("retention"),
     "metadata": _OBJECT,
 }
+
+
+def _trigger() -> Schema:
+    """When runs start by themselves (SPEC 4.6); what the parts mean is checked by `verify/triggers.py`."""
+    texts = _one_or_many(_NAME, "text, or a list of texts")
+    fields: Schema = {
+        "name": _ref("id"),
+        "cron": texts,
+        "every": _ref("duration"),
+        "offset": _ref("duration"),
+        "anchor": _NAME,
+        "calendar": {"title": "a calendar, or a list of them", "type": ["object", "array"]},
+        "zone": _NAME,
+        "exclude": texts,
+        "after": _NAME,
+        "until": _NAME,
+        "jitter": _ref("duration"),
+        "input": _ANY,
+        "overlap": _NAME,
+        "buffer": _COUNT,
+        "catchUp": _ref("duration"),
+        "priority": _ref("priority"),
+        "attributes": _OBJECT,
+        "metadata": _OBJECT,
+        "paused": _FLAG,
+        "event": _ANY,
+        "webhook": _ANY,
+        "chat": _ANY,
+    }
+    return _object(fields, title="a trigger")
 
 
 def _defs() -> Schema:
@@ -273,6 +303,7 @@ def _defs() -> Schema:
     counted_by_key: Schema = {"dependentRequired": {"concurrency": ["key"], "name": ["key"]}}
     return {
         "id": _ID,
+        "trigger": _trigger(),
         "scalar": {
             "title": "text, a number, true or false",
             "type": ["string", "number", "boolean"],

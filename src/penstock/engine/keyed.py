@@ -46,7 +46,7 @@ class KeyedStarts:
         if plan.input_schema is not None:
             problems = plan.input_schema.problems(decode(raw))
             if problems:
-                raise Rejected("input-invalid", f"input of `{definition}`: {problems[0]}")
+                raise Rejected("input-invalid", f"input of `{definition}`: {problems}")
         kept = {name: value for name, value in options.items() if value is not None}
         for name in ("metadata", "attributes"):
             if kept.get(name):

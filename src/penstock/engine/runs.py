@@ -74,7 +74,12 @@ class LocalRuns:
     async def register(
         self, source: Any, *, name: str = "<definition>", by: str | None = None
     ) -> Registered:
-        return await register(self.engine, source, name=name, by=by)
+        registered = await register(self.engine, source, name=name, by=by)
+        newest = await self.engine.store.definition(registered.id)
+        if newest is not None and newest.version == registered.version:
+            # Also if it was registered before: that process may have died before it came to this.
+            await self.schedules.follow(decode_definition(newest.document), by=by)
+        return registered
 
     async def start(
         self,

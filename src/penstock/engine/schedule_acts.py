@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from penstock.core.values import decode
 from penstock.engine.schedules import TRIES_MAX, Schedules, buried
 from penstock.errors import Busy, NotFound, Rejected
+from penstock.model.definition import Definition
 from penstock.model.schedule import (
     BACKFILL_MAX,
     ENCODER,
@@ -37,7 +38,7 @@ from penstock.policy import timings
 from penstock.policy.calendars import count_up_to, moments
 from penstock.policy.cron import Misfit
 from penstock.policy.overlap import run_id
-from penstock.policy.plans import plan_of, unknown_overlap
+from penstock.policy.plans import plan_of, schedule_id, unknown_overlap, words_of
 from penstock.policy.zones import iso
 from penstock.ports.schedules import ScheduleView, Time, Triggered
 from penstock.ports.store import Record
@@ -143,6 +144,26 @@ class ScheduleActs:
             if await self._put(record or empty, schedule):
                 return self._view(schedule, 5, [])
         raise _contended(id)
+
+    async def follow(self, definition: Definition, *, by: str | None = None) -> None:
+        """Keep the schedules that a definition's `triggers` declare as its newest version says."""
+        declared: set[str] = set()
+        for place, trigger in enumerate(definition.triggers):
+            id = schedule_id(definition.id, place, trigger)
+            declared.add(id)
+            plan = plan_of(words_of(trigger, definition.id))
+            paused = bool(trigger.get("paused"))
+            reason = "paused by the definition" if paused else ""
+            await self.declare(id, plan, declared=True, paused=paused, by=by, reason=reason)
+        after = f"{definition.id}."
+        while page := await self._engine.store.records(SCHEDULE, after=after, limit=100):
+            for record in page:
+                after = record.id
+                if not after.startswith(f"{definition.id}."):
+                    return
+                there = SCHEDULE_DECODER.decode(record.value)
+                if record.expires is None and there.declared and record.id not in declared:
+                    await self.delete(record.id, by=by, reason="the definition no longer has it")
 
     async def update(
         self, id: str, *, by: str | None = None, reason: str = "", **changes: Any
@@ -343,7 +364,7 @@ class ScheduleActs:
         if compiled.input_schema is not None:
             problems = compiled.input_schema.problems(decode(plan.input))
             if problems:
-                raise Rejected("input-invalid", f"input of `{plan.definition}`: {problems[0]}")
+                raise Rejected("input-invalid", f"input of `{plan.definition}`: {problems}")
         return plan
 
 

@@ -87,7 +87,7 @@ def _unreadable(text: str, parts: list[str], said: str, field: tuple[str | int, 
     names = _FIELDS if len(parts) == 6 else _FIELDS[1:]
     for name, part in zip(names, parts, strict=True):
         if name in said:
-            hint = f"a {name} is {_RANGES[name]}; also `*`, `1-5`, `1,3` and `*/15`"
+            hint = f"{'an' if name == 'hour' else 'a'} {name} is {_RANGES[name]}; also `*`, `1-5`, `1,3` and `*/15`"
             return Misfit(field, "cron-invalid", f"`{part}` is no {name} in `{text}`", hint)
     return Misfit(
         field, "cron-invalid", f"`{text}` is not a cron expression", "such as `0 9 * * MON-FRI`"

@@ -16,7 +16,9 @@ PLAN_FIELDS = (
     "definition", "input", "version", "priority", "attributes", "metadata", "overlap", "buffer", "catch_up",
 )  # fmt: skip
 PRIORITIES = ("high", "normal", "low")
-TRIGGER_NAME = "name"
+LATER = ("event", "webhook", "chat")
+"""Triggers that are no schedules."""
+_OWN = ("name", "paused")
 
 
 def plan_of(words: Mapping[str, Any], now: float | None = None) -> Plan:
@@ -48,7 +50,7 @@ def plan_of(words: Mapping[str, Any], now: float | None = None) -> Plan:
 
 def words_of(trigger: Mapping[str, Any], definition: str) -> dict[str, Any]:
     """A definition's trigger in the words of `plan_of`."""
-    words = {name: value for name, value in trigger.items() if name != TRIGGER_NAME}
+    words = {name: value for name, value in trigger.items() if name not in _OWN}
     if "catchUp" in words:
         words["catch_up"] = words.pop("catchUp")
     return {**words, "definition": definition}
@@ -56,7 +58,7 @@ def words_of(trigger: Mapping[str, Any], definition: str) -> dict[str, Any]:
 
 def schedule_id(definition: str, place: int, trigger: Mapping[str, Any]) -> str:
     """Of the schedule that a trigger declares; by its name, or by its place from 1."""
-    return f"{definition}.{trigger.get(TRIGGER_NAME) or place + 1}"
+    return f"{definition}.{trigger.get('name') or place + 1}"
 
 
 def unknown_overlap(overlap: Any) -> Misfit:

@@ -30,7 +30,6 @@ INPUT_TYPES = (*SECRET_TYPES, "subworkflow")
 HTTP_INPUTS = ("method", "url", "headers", "body", "timeout")
 JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 NOT_YET = {
-    "triggers": "schedules and triggers (SPEC 4.6) start runs by themselves; until then use `engine.start`",
     "rules": "rule-driven orchestration (SPEC 2.5) brings them; until then use links with conditions",
 }
 _TEMPLATED = {

@@ -17,6 +17,7 @@ from penstock.dsl.load import Format, Loaded, attempt, attempt_document, attempt
 from penstock.verify.graph import check_graph
 from penstock.verify.references import Reader, check_definition, check_references
 from penstock.verify.scopes import Notes, scopes_of
+from penstock.verify.triggers import check_triggers
 
 _GRAPH_CODES = ("duplicate-id", "invalid-id")
 
@@ -76,6 +77,7 @@ def check(
         looping = check_graph(scope, notes, partial=partial)
         check_references(scope, reader, activities, looping)
     check_definition(reader)
+    check_triggers(notes)
     return in_order(notes.findings)
 
 

@@ -490,7 +490,7 @@ def test_unknown_activities_are_named_where_they_are_known() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("triggers: [{cron: x}]", "`triggers` are not here yet"),
+        ("triggers: [{webhook: x}]", "triggers by webhook are not here yet"),
         ("rules: [{when: x, task: a}]", "`rules` are not here yet"),
         ("orchestration: rule", "orchestration by `rule` is not here yet"),
     ],
