@@ -15,7 +15,7 @@ from support.postgres import Server, serving
 SAMPLE: list[list[dict[str, Any]]] = [
     [{"kill": "append.before:9"}],
     [{"kill": "append.after:9"}],
-    [{"kill": "sqlite.written:25"}, {"kill": "recovery.chunk:1"}],
+    [{"kill": "sqlite.written:35"}, {"kill": "recovery.chunk:1"}],
     [{"kill": "report.before:40"}, {"kill": "stored.task_lost:3"}],
     [{"kill": "stored.undo_completed:1"}, {"kill": "recovery.owed:4"}],
     [{"kill": "schedule.decided:1"}, {"kill": "schedule.started:1"}],

@@ -188,8 +188,8 @@ async def _begin(engine: penstock.Engine, want: Wanted) -> None:
             await engine.schedules.backfill(schedule, nominal, nominal, overlap="buffer")
         case "debounce":
             window = penstock.Debounce(want.id, 0.02)
-            await engine.start(want.definition, {"n": -1}, id=want.id, debounce=window)
-            await engine.start(want.definition, want.input, id=want.id, debounce=window)
+            for _ in range(2):  # of the same input, as a life may end, and the window with it, in between
+                await engine.start(want.definition, want.input, id=want.id, debounce=window)
         case "singleton":
             await asyncio.gather(
                 *(

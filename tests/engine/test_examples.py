@@ -169,3 +169,16 @@ async def test_a_ticket_ends_when_the_customer_is_silent() -> None:
         await run.submit("talk[2]/answer", {"text": "try that"}, by="bob")
         await engine.finish(run)
     assert world.calls == ["triage_ticket", "send_mail", "send_mail", "send_survey"]
+
+
+async def test_a_report_comes_every_evening_and_at_the_end_of_the_month() -> None:
+    async with harness() as engine:
+        await engine.register(EXAMPLES / "nightly.yaml")
+        await engine.skip(days=30.5)
+
+        rows = await engine.list(limit=100)
+        assert len([row for row in rows if row.id.startswith("nightly.evening/")]) == 21
+        month = [row.id for row in rows if row.id.startswith("nightly.month/")]
+        assert month == ["nightly.month/2026-01-31T19:00:00Z"]
+        title = f"The month report of {month[0]}"
+        assert await (await engine.get(month[0])).result() == {"title": title}

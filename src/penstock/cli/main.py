@@ -22,7 +22,7 @@ from penstock.cli.output import (
 from penstock.errors import PenstockError
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Run": {"run": "run", "start": "runs", "serve": "serve"},
+    "Run": {"run": "run", "start": "runs", "serve": "serve", "schedule": "schedules"},
     "Look": {"list": "reading", "show": "reading", "why": "reading", "history": "reading", "queues": "queues", "graph": "definitions"},
     "Act": {
         "signal": "runs", "submit": "runs", "pause": "runs", "resume": "runs", "cancel": "runs", "terminate": "runs",

@@ -33,6 +33,10 @@ FIELDS = (
 )
 """What a timing is written with."""
 EVERY_SECONDS_MIN = 1.0
+SECONDS_MAX = 3_200_000_000.0
+"""A hundred years."""
+YEARS = range(1900, 9000)
+"""Those that a time may lie in: zones and clocks can be computed there."""
 _WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
 
 
@@ -117,6 +121,10 @@ def _every(value: Any) -> float:
         seconds = durations.seconds(_plain(value))
     except durations.Unreadable as error:
         raise Misfit(("every",), "interval-invalid", str(error), "write 15m, 1h or PT5M") from None
+    if seconds > SECONDS_MAX:
+        raise Misfit(
+            ("every",), "interval-invalid", "an interval of centuries", "at most 100 years"
+        )
     if not isfinite(seconds) or seconds < EVERY_SECONDS_MIN:
         raise Misfit(
             ("every",), "interval-invalid", f"an interval of {seconds:g} s is too short",
@@ -132,7 +140,7 @@ def seconds(given: Mapping[str, Any], field: str) -> float:
         raise Misfit(
             (field,), "schedule-invalid", f"`{field}`: {error}", "write 30s or 5m"
         ) from None
-    if not isfinite(seconds):
+    if not isfinite(seconds) or seconds > SECONDS_MAX:
         raise Misfit((field,), "schedule-invalid", f"`{field}` is endless", "write 30s or 5m")
     return seconds
 
@@ -166,11 +174,14 @@ def moment(given: Mapping[str, Any], field: str) -> float | None:
     if isinstance(value, datetime):
         zone = zone_of(given.get("zone", "UTC"))
         assert zone is not None
-        if value.tzinfo is None:
-            return moment_of(value, zone)
-        return (value - EPOCH) / timedelta(seconds=1)
-    if value is None or (type(value) in (int, float) and abs(value) < 2e11):
-        return None if value is None else float(value)
+        if value.year in YEARS:
+            if value.tzinfo is None:
+                return moment_of(value, zone)
+            return (value - EPOCH) / timedelta(seconds=1)
+    elif value is None:
+        return None
+    elif isinstance(value, int | float) and not isinstance(value, bool) and -2e9 < value < 2e11:
+        return float(value)
     raise Misfit(
         (field,), "schedule-invalid", f"`{field}` is no time: {value!r:.60}",
         "write 2026-03-01T00:00:00Z",
@@ -271,7 +282,7 @@ def _check_calendar(calendar: Calendar, field: tuple[str | int, ...]) -> None:
 
 def _is_date(text: str) -> bool:
     try:
-        return bool(date.fromisoformat(text))
+        return date.fromisoformat(text).year in YEARS
     except ValueError:
         return False
 
