@@ -133,6 +133,9 @@ class Connection:
             cursor = self._db.executemany(text, [tuple(each) for each in values])
         return Cursor(cursor, self._db.total_changes() - before)
 
+    def interrupt(self) -> None:
+        self._db.interrupt()
+
     @property
     def total_changes(self) -> int:
         return self._db.total_changes()

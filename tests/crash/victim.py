@@ -188,7 +188,9 @@ async def _begin(engine: penstock.Engine, want: Wanted) -> None:
             await engine.schedules.backfill(schedule, nominal, nominal, overlap="buffer")
         case "debounce":
             window = penstock.Debounce(want.id, 0.02)
-            for _ in range(2):  # of the same input, as a life may end, and the window with it, in between
+            for _ in range(
+                2
+            ):  # of the same input, as a life may end, and the window with it, in between
                 await engine.start(want.definition, want.input, id=want.id, debounce=window)
         case "singleton":
             await asyncio.gather(
