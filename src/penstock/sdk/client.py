@@ -250,6 +250,12 @@ class Engine:
                 raise Rejected(
                     "debounce-invalid", "a start is held by one key: singleton or debounce"
                 )
+            if idempotency_key or if_exists != "attach":
+                raise Rejected(
+                    "debounce-invalid",
+                    "the key of a singleton or debounced start says already what to do with a second one",
+                    hint="leave out idempotency_key and if_exists, or the singleton or debounce",
+                )
             if connection is not None:
                 raise Rejected(
                     "not-yet", "a start inside a transaction takes neither singleton nor debounce"

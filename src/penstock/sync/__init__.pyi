@@ -12,7 +12,16 @@ from penstock.ports.batches import Batch, Batches
 from penstock.ports.clock import Clock
 from penstock.ports.control import PausedDefinition, Preview
 from penstock.ports.data import Archived
-from penstock.ports.runs import Change, HistoryItem, Moment, Progress, Registered, RunView, WhyView
+from penstock.ports.runs import (
+    Change,
+    HistoryItem,
+    Moment,
+    Progress,
+    Registered,
+    RequestView,
+    RunView,
+    WhyView,
+)
 from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Row
 
@@ -53,6 +62,7 @@ class Engine:
         key: str | None = None,
         idempotency_key: str = "",
         if_exists: str = "attach",
+        connection: Any = None,
     ) -> Run:
         """Start a run; on disk on return. With an id, starting it twice with the same input starts it once.
 
@@ -61,7 +71,10 @@ class Engine:
         run of the first. `key` is a business key, by which `message` finds the run.
 
         With `singleton` at most one run of that key is open, and a second start attaches to it; with `debounce` the
-        starts of a key within a window become one run with the last input, which exists when the window has ended."""
+        starts of a key within a window become one run with the last input, which exists when the window has ended.
+
+        With a `connection` of your own to the store's database the run is asked for inside its open transaction: it is
+        started if, and as soon as, you commit (SPEC 4.3)."""
 
     def start_many(
         self,
@@ -161,6 +174,9 @@ class Engine:
 
     def list(self, **wanted: Any) -> list[Row]:
         """Runs by status, definition, attributes, time: the fields of `Query`."""
+
+    def requests(self) -> list[RequestView]:
+        """Runs asked for inside transactions: those that wait to be started, and those that were refused and why."""
 
     def set_global(self, **values: Any) -> None:
         """Write global data of the namespace, seen by expressions as `global.NAME`; None removes it."""
