@@ -7,18 +7,26 @@ read, is generated from them (`python -m penstock.sync.stub`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.sdk import client
-from penstock.sync.twin import Stream, opened, twin_of
+if TYPE_CHECKING:
+    from penstock.sync.twin import Engine, Run, Stream
 
 __all__ = ["Engine", "Run", "Stream", "open"]
-
-Engine: Any = twin_of(client.Engine)
-Run: Any = twin_of(client.Run)
 
 
 def open(url: str, **options: Any) -> Any:
     """An engine at once: `with penstock.sync.open("sqlite:///shop.db", activities=[…]) as engine`, or keep it and
     `close()` it. Takes what `penstock.open` takes."""
+    from penstock.sync.twin import opened
+
     return opened(url, options)
+
+
+def __getattr__(name: str) -> Any:
+    # Late, as asyncio takes as long to import as the rest of `penstock --help`.
+    if name in __all__:
+        from penstock.sync import twin
+
+        return getattr(twin, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -274,3 +274,7 @@ def _refuse_in_loop(what: str) -> None:
         f"the synchronous engine was {what} inside an event loop, which it would block",
         hint="in `async def` use `penstock.open` and `await`; or call it in a thread: `asyncio.to_thread`",
     )
+
+
+Engine: Any = twin_of(client.Engine)
+Run: Any = twin_of(client.Run)
