@@ -1,4 +1,4 @@
-"""The database with a million finished runs, and windows that alternate between it and an empty one.
+"""The SQLite database with a million finished runs, and windows that alternate between it and an empty one.
 
 Its runs are copies of one that the engine executed, with ids and keys of their own, written as fast as
 SQLite takes them: the format is the product's, only the hash chains are not theirs. Both subjects of the
@@ -17,15 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from measure import Answer, say
+from measure import Answer, Options, say
 from penstock.adapters.sqlite.rows import RUNS_PER_SPAN
 from penstock_app import ACTIVITIES, SEQUENCE, url
 from workload import check, order
 
-RUNS = 1_000_000
-RUNS_QUICK = 50_000
+RUNS = {"sqlite": 1_000_000, "postgres": 200_000}
+"""On PostgreSQL fewer, as filling and measuring take longer there."""
+RUNS_QUICK = {"sqlite": 50_000, "postgres": 20_000}
 RUNS_PER_FILL = 10_000
 WINDOWS = 10
+
+
+def runs_of(given: Options) -> int:
+    """How many runs the full database has."""
+    return (RUNS_QUICK if given.quick else RUNS)[given.store]
 
 
 def full_database(folder: Path, runs: int) -> Path:
@@ -33,7 +39,7 @@ def full_database(folder: Path, runs: int) -> Path:
     path, ready = folder / "full.db", folder / "full.txt"
     if not ready.exists():
         begun = time.perf_counter()
-        asyncio.run(_template(path))
+        asyncio.run(template(url(path)))
         _fill(path, runs)
         ready.write_text(str(runs))
         say(
@@ -43,8 +49,9 @@ def full_database(folder: Path, runs: int) -> Path:
     return path
 
 
-async def _template(path: Path) -> None:
-    async with penstock.open(url(path), activities=ACTIVITIES) as engine:
+async def template(url: str) -> None:
+    """One run, executed, to make copies of."""
+    async with penstock.open(url, activities=ACTIVITIES) as engine:
         await engine.register(SEQUENCE)
         run = await engine.start("sequence", order(0), id="template")
         check(0, await run.result())

@@ -26,6 +26,7 @@ class Options:
     """Exists, is empty, and is removed by who started the script."""
     variants: list[str]
     quick: bool
+    store: str = "sqlite"
 
     def seconds(self, usual: float) -> float:
         """How long to measure one variant: longer once the best is known."""
@@ -61,6 +62,7 @@ def options(
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--variant", help="measure this one only: " + ", ".join(variants))
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
     given = parser.parse_args()
     # Leave through the `finally` blocks that end child processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -69,7 +71,7 @@ def options(
     chosen = list(quick) if quick and given.quick else list(variants)
     if given.variant:
         chosen = [given.variant]
-    return Options(given.folder, chosen, given.quick)
+    return Options(given.folder, chosen, given.quick, given.store)
 
 
 def say(text: str) -> None:

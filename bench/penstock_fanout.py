@@ -8,15 +8,21 @@ import time
 import penstock
 import penstock_app
 from measure import Answer, Options, options
-from penstock_app import ACTIVITIES, new_id, url
+from penstock_app import ACTIVITIES, new_id
+from store import stores
 from workload import FANOUT, check_all, order
 
 WARM = 3
 
 
 async def measure(given: Options) -> float:
+    with stores(given) as held:
+        return await _measure(held.url("penstock"))
+
+
+async def _measure(url: str) -> float:
     items = [order(number) for number in range(FANOUT)]
-    async with penstock.open(url(given.folder / "penstock.db"), activities=ACTIVITIES) as engine:
+    async with penstock.open(url, activities=ACTIVITIES) as engine:
         await engine.register(penstock_app.FANOUT)
         for _ in range(WARM):
             run = await engine.start("fanout", items, id=new_id())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import penstock
-from growth import RUNS, RUNS_QUICK, alternate, full_database, report
+from growth import alternate, full_database, report, runs_of
+from growth_postgres import full_database as full_on_postgres
 from measure import Answer, options
 from penstock_app import ACTIVITIES, LONG, LONG_ITEMS, SEQUENCE, Tock, new_id, url
+from store import stores
 from workload import check, order
 
 CLIENTS = 200
@@ -37,12 +38,11 @@ async def runs_window(engine: penstock.Engine, runs: int) -> float:
     return (time.perf_counter() - begun) / runs
 
 
-async def per_run(answer: Answer, folder: Path, full: Path, *, quick: bool) -> None:
-    empty = folder / "empty.db"
+async def per_run(answer: Answer, empty: str, full: str, *, quick: bool) -> None:
     runs = RUNS_PER_WINDOW_QUICK if quick else RUNS_PER_WINDOW
     async with (
-        penstock.open(url(empty), activities=ACTIVITIES) as small,
-        penstock.open(url(full), activities=ACTIVITIES) as large,
+        penstock.open(empty, activities=ACTIVITIES) as small,
+        penstock.open(full, activities=ACTIVITIES) as large,
     ):
         await small.register(SEQUENCE)
         await large.register(SEQUENCE)
@@ -64,9 +64,9 @@ async def grow(run: penstock.Run, events: int) -> tuple[int, float]:
     return (await run.show()).revision - before, taken
 
 
-async def per_event(answer: Answer, folder: Path, *, quick: bool) -> None:
+async def per_event(answer: Answer, url: str, *, quick: bool) -> None:
     items = list(range(LONG_ITEMS))
-    async with penstock.open(url(folder / "long.db"), activities=ACTIVITIES) as engine:
+    async with penstock.open(url, activities=ACTIVITIES) as engine:
         await engine.register(LONG)
         old = await engine.start("long", items, id=new_id())
         await grow(old, EVENTS_LONG_QUICK if quick else EVENTS_LONG)
@@ -95,9 +95,14 @@ async def per_event(answer: Answer, folder: Path, *, quick: bool) -> None:
 def main() -> None:
     given = options(__doc__)
     answer = Answer()
-    full = full_database(given.folder, RUNS_QUICK if given.quick else RUNS)
-    asyncio.run(per_run(answer, given.folder, full, quick=given.quick))
-    asyncio.run(per_event(answer, given.folder, quick=given.quick))
+    runs, folder = runs_of(given), given.folder
+    with stores(given) as held:
+        if held.server is None:
+            full = url(full_database(folder, runs))
+        else:
+            full = full_on_postgres(held.server, folder, runs)
+        asyncio.run(per_run(answer, held.url("empty"), full, quick=given.quick))
+        asyncio.run(per_event(answer, held.url("long"), quick=given.quick))
     answer.emit()
 
 

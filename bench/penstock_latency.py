@@ -6,14 +6,20 @@ import asyncio
 
 import penstock
 from measure import Answer, Options, latencies, options, percentile
-from penstock_app import ACTIVITIES, SINGLE, new_id, url
+from penstock_app import ACTIVITIES, SINGLE, new_id
+from store import stores
 from workload import check_one, order
 
 SECONDS = 2.0
 
 
 async def measure(given: Options) -> list[float]:
-    async with penstock.open(url(given.folder / "penstock.db"), activities=ACTIVITIES) as engine:
+    with stores(given) as held:
+        return await _measure(given, held.url("penstock"))
+
+
+async def _measure(given: Options, url: str) -> list[float]:
+    async with penstock.open(url, activities=ACTIVITIES) as engine:
         await engine.register(SINGLE)
 
         async def work(number: int) -> None:

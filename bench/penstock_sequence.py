@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import penstock
-import wal
 from measure import Answer, Options, options, rate, say
 from penstock_app import ACTIVITIES, SEQUENCE, new_id, url
+from store import Stores, stores
 from workload import check, order
 
 SECONDS = 4.0
@@ -29,22 +29,21 @@ async def one_run(engine: penstock.Engine, number: int) -> None:
     check(number, await run.result())
 
 
-async def commits_alone(engine: penstock.Engine, database: Path) -> float:
+async def commits_alone(engine: penstock.Engine, held: Stores) -> float:
     """Commits per run when one run is all there is: none of them can be shared, so these depend on each other."""
-    before = wal.commits(database)
+    before = held.commits("penstock")
     for number in range(ALONE):
         await one_run(engine, number)
-    return (wal.commits(database) - before) / ALONE
+    return (held.commits("penstock") - before) / ALONE
 
 
-async def measure(given: Options) -> Answer:
+async def measure(given: Options, held: Stores) -> Answer:
     answer = Answer()
-    database = given.folder / "penstock.db"
     found: dict[str, float] = {}
     counts: dict[str, dict[str, float]] = {}
-    async with penstock.open(url(database), activities=ACTIVITIES) as engine:
+    async with penstock.open(held.url("penstock"), activities=ACTIVITIES) as engine:
         await engine.register(SEQUENCE)
-        alone = await commits_alone(engine, database)
+        alone = await commits_alone(engine, held)
         await rate(lambda number: one_run(engine, number), clients=200, seconds=0.5)
         for variant in given.variants:
             before = engine.stats()
@@ -123,8 +122,13 @@ def main() -> None:
         asyncio.run(counted(Path(folder)))
         return
     given = options(__doc__, [str(clients) for clients in CLIENTS], quick=["200", "500"])
-    answer = asyncio.run(measure(given))
-    if len(given.variants) > 1 and (syncs := syncs_per_run(given.folder)) is not None:
+    with stores(given) as held:
+        answer = asyncio.run(measure(given, held))
+    if (
+        given.store == "sqlite"
+        and len(given.variants) > 1
+        and (syncs := syncs_per_run(given.folder)) is not None
+    ):
         answer.facts["fsyncs per run, 200 at a time"] = syncs
     answer.emit()
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SUBJECTS = ("raw", "penstock", "dbos", "restate")
-PEERS = ("dbos", "restate")
-ENGINES = ("penstock", "dbos", "restate")
+STORES = {
+    "sqlite": ("raw", "penstock", "dbos", "restate"),
+    "postgres": ("raw-postgres", "penstock-postgres", "dbos-postgres"),
+}
+"""Who keeps its runs where; Restate has a store of its own, and stands beside those on a file."""
+SUBJECTS = (*STORES["sqlite"], *STORES["postgres"])
+PEERS = ("dbos", "restate", "dbos-postgres")
+ENGINES = ("penstock", "dbos", "restate", "penstock-postgres", "dbos-postgres")
+OURS = ("penstock", "penstock-postgres")
 
 
 @dataclass(frozen=True)
@@ -30,22 +36,43 @@ QUESTIONS = (
     Question(
         "fanout", "one run of 1,000 parallel tasks: tasks/s", ENGINES, 5, 180, choosing=("restate",)
     ),
-    Question("recovery", "500 open runs, kill -9, restart: seconds", ENGINES, 2, 240),
+    Question(
+        "recovery",
+        "500 open runs, kill -9, restart: seconds",
+        ("penstock", "dbos", "restate"),
+        2,
+        240,
+    ),
     Question(
         "growth",
-        "cost with 1,000,000 runs, with 100,000 events",
-        ("penstock", "raw"),
+        "cost with many runs, with 100,000 events",
+        ("penstock", "raw", "penstock-postgres", "raw-postgres"),
         1,
         420,
         shared_folder=True,
     ),
     Question("memory", "100,000 waiting runs; 100,000 tasks in a run", ("penstock",), 1, 300),
+    Question("bulk", "100,000 starts in one call, and one by one", OURS, 1, 300),
+    Question("list", "50 of 1,000,000 runs by status and attribute", OURS, 1, 420),
+    Question(
+        "idle", "statements a second when nothing is to be done", ("penstock-postgres",), 1, 90
+    ),
 )
+
+
+def store_of(subject: str) -> str:
+    return "postgres" if subject in STORES["postgres"] else "sqlite"
 
 
 def script(subject: str, question: str) -> str:
     """The measuring script, relative to this folder."""
-    if (subject, question) == ("raw", "sequence"):
-        return "raw.py"
-    folder = "peers/" if subject in PEERS else ""
-    return f"{folder}{subject}_{question}.py"
+    match subject, question:
+        case "raw", "sequence":
+            return "raw.py"
+        case "raw-postgres", "sequence":
+            return "raw_postgres.py"
+        case "raw-postgres", _:
+            return f"raw_postgres_{question}.py"
+        case _:
+            folder = "peers/" if subject in PEERS else ""
+            return f"{folder}{subject.removesuffix('-postgres')}_{question}.py"

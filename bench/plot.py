@@ -15,7 +15,15 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from plan import SUBJECTS
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs/bench.svg"
-COLOURS = {"raw": "#8a8f98", "penstock": "#0b6e99", "dbos": "#d98c3f", "restate": "#8b6bb1"}
+COLOURS = {
+    "raw": "#8a8f98",
+    "penstock": "#0b6e99",
+    "dbos": "#d98c3f",
+    "restate": "#8b6bb1",
+    "raw-postgres": "#b9bdc4",
+    "penstock-postgres": "#4fa3c7",
+    "dbos-postgres": "#ecbe8f",
+}
 PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Three tasks in sequence", "runs/s, more is better", ("sequence",)),
     ("1,000 tasks in parallel", "tasks/s, more is better", ("fanout",)),
@@ -35,6 +43,12 @@ PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "growth: event at 100,000",
         ),
     ),
+    (
+        "Starts, one by one and in one call",
+        "runs/s, more is better",
+        ("bulk: one by one", "bulk: in one call"),
+    ),
+    ("50 of 1,000,000 runs", "ms, less is better", ("list p50", "list p99")),
     ("Memory", "MiB, less is better", ("memory: waiting runs", "memory: tasks of one run")),
 )
 
@@ -72,9 +86,7 @@ def _panel(
         if (question, subject) in figures
     ]
     names = [
-        subject
-        if len(questions) == 1
-        else f"{subject}, {question.removeprefix('growth: ').removeprefix('memory: ')}"
+        subject if len(questions) == 1 else f"{subject}, {question.partition(': ')[2] or question}"
         for question, subject, _ in bars
     ]
     values = [value for *_, value in bars]

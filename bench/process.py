@@ -30,11 +30,20 @@ class Failed(Exception):
 
 
 def ask(
-    python: Path, script: str, folder: Path, *, variant: str | None, quick: bool, seconds_max: float
+    python: Path,
+    script: str,
+    folder: Path,
+    *,
+    store: str | None,
+    variant: str | None,
+    quick: bool,
+    seconds_max: float,
 ) -> dict[str, Any]:
     command = [str(python), str(HERE / script), "--folder", str(folder)]
     if variant is not None:
         command += ["--variant", variant]
+    if store is not None:
+        command += ["--store", store]
     if quick:
         command.append("--quick")
     talk = folder / "talk.txt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import raw
-from growth import RUNS, RUNS_QUICK, alternate, full_database, report
+from growth import alternate, full_database, report, runs_of
 from measure import Answer, options
 
 BATCHES_PER_WINDOW = 40
@@ -14,7 +14,7 @@ BATCHES_PER_WINDOW_QUICK = 10
 
 def main() -> None:
     given = options(__doc__)
-    full = full_database(given.folder, RUNS_QUICK if given.quick else RUNS)
+    full = full_database(given.folder, runs_of(given))
     batches = BATCHES_PER_WINDOW_QUICK if given.quick else BATCHES_PER_WINDOW
     empty = raw.Writer(raw.create(given.folder / "raw.db"))
     large = raw.Writer(raw.connect(full))

@@ -15,7 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from plan import SUBJECTS
+import server
+from plan import STORES
 from verdict import Verdict
 
 HERE = Path(__file__).resolve().parent
@@ -24,6 +25,7 @@ HISTORY = HERE / "history.jsonl"
 PAGE = HERE.parent / "docs/bench.md"
 BEGIN, END = "<!-- bench: generated from here -->", "<!-- bench: to here -->"
 WIDTH_MIN = 130
+NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 NEW_PAGE = f"""# Benchmarks
 
 Measured by `make bench`, which asks every subject side by side in one go, in rounds; a figure is the median of its
@@ -34,6 +36,8 @@ figures must be in `bench/verdict.py`. All subjects get the same dicts of about 
   runs a commit.
 - **penstock**: as it comes, on SQLite with `synchronous=FULL`: hash chain, run rows, snapshots, recovery.
 - **dbos**: as it comes, on SQLite; the best of plain and asynchronous steps and of several concurrencies.
+- **raw-postgres**, **penstock-postgres**, **dbos-postgres**: the same three on a PostgreSQL server as it comes (`fsync` and
+  `synchronous_commit` on), each on one of its own that is started for it.
 - **restate**: its server as it comes, its log synced, called over HTTP on loopback; the best of its SDKs for TypeScript
   and Python, of 24 partitions (its default) and 2, and of several concurrencies.
 
@@ -51,18 +55,18 @@ def show(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]
     """Everything on the terminal."""
     console = Console()
     console.width = max(console.width, WIDTH_MIN)
-    table = Table(title="figures (medians)", title_justify="left")
-    table.add_column("question")
-    for subject in SUBJECTS:
-        table.add_column(subject, justify="right")
-    table.add_column("unit")
-    table.add_column("penstock is", justify="right")
-    for question, unit, cells in _cells(rows):
-        by_subject = [
-            _number(cells[s]["figure"]) + _spread(cells[s]) if s in cells else "" for s in SUBJECTS
-        ]
-        table.add_row(question, *by_subject, unit, _ratios(cells))
-    console.print(table)
+    for store, subjects in STORES.items():
+        table = Table(title=f"figures (medians), {NAMES[store]}", title_justify="left")
+        table.add_column("question")
+        for subject in subjects:
+            table.add_column(subject, justify="right")
+        table.add_column("unit")
+        table.add_column("penstock is", justify="right")
+        for question, unit, cells in _cells(rows, subjects):
+            by_subject = [_figure(cells.get(s)) for s in subjects]
+            table.add_row(question, *by_subject, unit, _ratios(cells, subjects))
+        if table.rows:
+            console.print(table)
     if facts:
         kept = Table(title="penstock, besides", title_justify="left", show_header=False)
         for name, value in facts.items():
@@ -80,9 +84,9 @@ def show(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]
 def keep(rows: Sequence[Row], facts: dict[str, Any]) -> None:
     """Write `latest.json` and append to `history.jsonl`; questions not asked now stay as they were."""
     stamp = {"commit": commit(), "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    asked = {row["question"] for row in rows}
+    asked = {(row["question"], row["subject"]) for row in rows}
     before = json.loads(LATEST.read_text()) if LATEST.exists() else []
-    kept = [row for row in before if row["question"] not in asked]
+    kept = [row for row in before if (row["question"], row["subject"]) not in asked]
     LATEST.write_text(json.dumps([*kept, *[{**row, **stamp} for row in rows]], indent=1) + "\n")
     line = {**stamp, "machine": machine(), "rows": list(rows), "facts": facts}
     with HISTORY.open("a") as history:
@@ -104,18 +108,16 @@ def _markdown(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Ver
     found = machine()
     lines = [
         f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {found['cores']} cores, {found['system']}, "
-        f"Python {found['python']}, SQLite {found['sqlite']}.",
+        f"Python {found['python']}, SQLite {found['sqlite']}, PostgreSQL {found['postgresql']}.",
         "",
         "![Figures by question and subject](bench.svg)",
-        "",
-        f"| question | {' | '.join(SUBJECTS)} | unit |",
-        f"|---|{'---:|' * len(SUBJECTS)}---|",
     ]
-    for question, unit, cells in _cells(rows):
-        figures = [
-            _number(cells[s]["figure"]) + _spread(cells[s]) if s in cells else "" for s in SUBJECTS
-        ]
-        lines.append(f"| {question} | {' | '.join(figures)} | {unit} |")
+    for store, subjects in STORES.items():
+        lines += ["", f"On {NAMES[store]}:", "", f"| question | {' | '.join(subjects)} | unit |"]
+        lines.append(f"|---|{'---:|' * len(subjects)}---|")
+        for question, unit, cells in _cells(rows, subjects):
+            figures = [_figure(cells.get(s)) for s in subjects]
+            lines.append(f"| {question} | {' | '.join(figures)} | {unit} |")
     lines += ["", "| what it must reach | needed | measured | |", "|---|---|---|---|"]
     lines += [f"| {one.what} | {one.needed} | {one.got} | {one.word} |" for one in verdicts]
     if facts:
@@ -124,19 +126,26 @@ def _markdown(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Ver
     return "\n".join(lines) + "\n"
 
 
-def _cells(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Row]]]:
-    """Rows gathered by question, in the order in which they were asked."""
+def _figure(row: Row | None) -> str:
+    return "" if row is None else _number(row["figure"]) + _spread(row)
+
+
+def _cells(rows: Sequence[Row], subjects: Sequence[str]) -> list[tuple[str, str, dict[str, Row]]]:
+    """The rows of some subjects gathered by question, in the order in which they were asked."""
     gathered: dict[str, dict[str, Row]] = {}
     for row in rows:
+        if row["subject"] not in subjects:
+            continue
         gathered.setdefault(row["question"], {})[row["subject"]] = row
     return [(name, next(iter(cells.values()))["unit"], cells) for name, cells in gathered.items()]
 
 
-def _ratios(cells: dict[str, Row]) -> str:
-    if "penstock" not in cells:
+def _ratios(cells: dict[str, Row], subjects: Sequence[str]) -> str:
+    mine = next((s for s in subjects if s.startswith("penstock")), None)
+    if mine not in cells:
         return ""
-    ours = cells["penstock"]["figure"]
-    others = [s for s in SUBJECTS if s in cells and s != "penstock"]
+    ours = cells[mine]["figure"]
+    others = [s for s in subjects if s in cells and s != mine]
     return ", ".join(f"{ours / cells[s]['figure']:.3g} × {s}" for s in others)
 
 
@@ -170,6 +179,16 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+def _postgresql() -> str:
+    """The version of the server that the bench starts."""
+    try:
+        command = [str(server.programs() / "postgres"), "--version"]
+        done = subprocess.run(command, capture_output=True, check=True, text=True)
+    except (ImportError, OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.split()[2]
+
+
 def machine() -> dict[str, Any]:
     return {
         "cores": len(os.sched_getaffinity(0))
@@ -178,4 +197,5 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
+        "postgresql": _postgresql(),
     }

@@ -1,16 +1,18 @@
 """`make bench`: every subject asked every question side by side, in one go.
 
-    python bench/run.py                     all of it, about ten minutes
-    python bench/run.py --quick             smaller, noisier, in three; nothing is kept
+    python bench/run.py                     all of it, about twenty minutes
+    python bench/run.py --quick             smaller, noisier, in six; nothing is kept
+    python bench/run.py --store postgres    the subjects on one store: sqlite or postgres
     python bench/run.py --only sequence --subjects penstock,raw
 
-Figures go to stdout as a table, progress to stderr. What is asked of all subjects is kept in `bench/latest.json`
+Figures go to stdout as a table, progress to stderr. What is asked of all subjects of a store is kept in `bench/latest.json`
 and `bench/history.jsonl`; all questions together make `docs/bench.md` and `docs/bench.svg`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import sys
@@ -20,8 +22,9 @@ from typing import Any
 
 import process
 import report
+import server
 from peers import install
-from plan import PEERS, QUESTIONS, SUBJECTS, Question, script
+from plan import OURS, PEERS, QUESTIONS, STORES, SUBJECTS, Question, script, store_of
 from verdict import Verdict, judge
 
 QUICK_ROUNDS = 1
@@ -32,6 +35,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer, shorter, smaller; not kept")
     parser.add_argument("--only", metavar="QUESTION", help="one or several, with commas")
     parser.add_argument("--subjects", metavar="NAMES", help="one or several, with commas")
+    parser.add_argument("--store", choices=list(STORES), help="only the subjects on this store")
     parser.add_argument("--list", action="store_true", help="what can be asked, and of whom")
     given = parser.parse_args()
     if given.list:
@@ -39,13 +43,15 @@ def main() -> None:
             print(f"{question.name:<10} {question.asks:<52} {', '.join(question.subjects)}")
         return
     questions = _chosen(given.only, [question.name for question in QUESTIONS], parser)
-    subjects = _chosen(given.subjects, list(SUBJECTS), parser)
+    known = list(STORES[given.store] if given.store else SUBJECTS)
+    subjects = _chosen(given.subjects, known, parser)
     bench = Bench(subjects, quick=given.quick)
     for question in QUESTIONS:
         if question.name in questions:
             bench.ask(question)
-    keep = not given.quick and len(subjects) == len(SUBJECTS)
-    bench.tell(keep=keep, publish=keep and len(questions) == len(QUESTIONS))
+    keep = not given.quick and len(subjects) == len(known)
+    whole = len(questions) == len(QUESTIONS) and len(known) == len(SUBJECTS)
+    bench.tell(keep=keep, publish=keep and whole)
     if bench.failures:
         raise SystemExit(1)
 
@@ -69,6 +75,7 @@ class Bench:
         """By subject and question: the answer of each round."""
         self.facts: dict[str, Any] = {}
         self.failures: list[str] = []
+        os.environ[server.PROGRAMS] = str(server.programs())
         for subject in subjects:
             self._prepare(subject)
 
@@ -76,9 +83,10 @@ class Bench:
         if subject not in PEERS:
             self._pythons[subject] = Path(sys.executable)
             return
+        peer = subject.removesuffix("-postgres")
         try:
             say(f"{subject}: looking for its environment in bench/scratch/")
-            self._pythons[subject] = install.python_of(subject)
+            self._pythons[subject] = install.python_of(peer)
         except install.Unavailable as reason:
             say(f"{subject}: skipped, as it cannot be had here: {reason}")
 
@@ -88,6 +96,9 @@ class Bench:
         install.WORK.mkdir(exist_ok=True)
         # Not in the system's folder for temporary files, which may be memory, where a sync costs nothing.
         with tempfile.TemporaryDirectory(dir=install.WORK, ignore_cleanup_errors=True) as shared:
+            Path(shared).chmod(
+                0o711
+            )  # PostgreSQL does not run as root: `nobody` must be able to pass
             for subject in subjects:
                 if subject in question.choosing and not self._quick:
                     say(f"{question.name}, variants: {subject}")
@@ -113,6 +124,7 @@ class Bench:
                 self._pythons[subject],
                 script(subject, question.name),
                 folder,
+                store=None if store_of(subject) == "sqlite" else "postgres",
                 variant=variant,
                 quick=self._quick,
                 seconds_max=question.limit_seconds,
@@ -132,9 +144,11 @@ class Bench:
 
     def _remember(self, subject: str, answer: dict[str, Any]) -> None:
         """What Penstock says of itself besides its figures: commits and syncs per run."""
-        if subject == "penstock":
-            single = {name: v for name, v in answer["facts"].items() if not isinstance(v, dict)}
-            self.facts |= single
+        if subject in OURS:
+            mark = "" if store_of(subject) == "sqlite" else ", on PostgreSQL"
+            for name, value in answer["facts"].items():
+                if not isinstance(value, dict):
+                    self.facts[name + mark] = value
 
     def _by_round(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
         """The row of each round, by question and subject."""
@@ -176,7 +190,9 @@ class Bench:
         for failure in self.failures:
             say(f"failed: {failure}")
         if not keep or self.failures:
-            say("not kept: only a bench of all subjects, without failures and not quick, is")
+            say(
+                "not kept: only a bench of all subjects of a store, without failures and not quick, is"
+            )
             return
         report.keep(rows, self.facts)
         say("kept in bench/latest.json and bench/history.jsonl")

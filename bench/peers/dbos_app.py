@@ -1,18 +1,20 @@
 """The workloads as DBOS applications: steps and workflows with its decorators, its default database.
 
-Its default is SQLite in the current folder. Tracing and Conductor are off unless asked for.
+Its default is SQLite in the current folder; the same on PostgreSQL by its URL alone. Tracing and Conductor are off unless asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 from pathlib import Path
 from typing import Any
 
-from dbos import DBOS
+from dbos import DBOS, DBOSConfig
 
 from lives import nap_seconds
+from server import serving
 from workload import OPEN_RUNS, step
 
 Dict = dict[str, Any]
@@ -94,7 +96,13 @@ async def sequence_with_nap(data: Dict) -> Dict:
     return await step_three_async(await nap(await step_one_async(data)))
 
 
-def launch(folder: Path) -> None:
+def launch(folder: Path, store: str = "sqlite") -> None:
+    """On its default database, or on a PostgreSQL that ends with this process."""
     os.chdir(folder)
-    DBOS(config={"name": "bench", "log_level": "ERROR"})
+    config: DBOSConfig = {"name": "bench", "log_level": "ERROR"}
+    if store == "postgres":
+        server = serving(folder)
+        config["system_database_url"] = server.__enter__().database("dbos")
+        atexit.register(server.__exit__, None, None, None)
+    DBOS(config=config)
     DBOS.launch()

@@ -22,7 +22,7 @@ async def measure(tasks: int) -> float:
 
 def main() -> None:
     given = options(__doc__)
-    launch(given.folder)
+    launch(given.folder, given.store)
     answer = Answer()
     answer.row("fanout", asyncio.run(measure(FANOUT)), "tasks/s")
     answer.emit()

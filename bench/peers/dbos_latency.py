@@ -21,7 +21,7 @@ async def awaited(number: int) -> None:
 
 def main() -> None:
     given = options(__doc__, ["def", "async"], quick=["def"])
-    launch(given.folder)
+    launch(given.folder, given.store)
     works = {"def": direct, "async": awaited}
     seconds = given.seconds(SECONDS)
 

@@ -40,7 +40,7 @@ async def in_the_loop(clients: list[int], seconds: float) -> list[float]:
 def main() -> None:
     given = options(__doc__, ["def-1", "def-8", "def-16", "async-4"], quick=["def-8"])
     seconds = given.seconds(SECONDS)
-    launch(given.folder)
+    launch(given.folder, given.store)
     found: dict[str, float] = {}
     loops: list[int] = []
     for variant in given.variants:
