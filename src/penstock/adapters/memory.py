@@ -91,6 +91,9 @@ class MemoryStore:
             "busy": 0,
         }
 
+    transactions = None
+    """No database, no transactions."""
+
     @staticmethod
     def forget(name: str) -> None:
         """Let go of what stores of that name share; those that exist keep it among themselves."""

@@ -31,6 +31,7 @@ from penstock.model.run import Run
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
+    from penstock.ports.transactions import Transaction
 
 log = logging.getLogger("penstock.engine")
 
@@ -326,7 +327,8 @@ class Attempts:
             if ticket not in self._bringing:
                 self._drop(ticket)
             return False
-        if engine.activities.get(job.activity) is None:
+        served = engine.activities.get(job.activity)
+        if served is None:
             self.unserved.setdefault(job.activity, []).append(ticket)
             log.warning("activity.unserved", extra={"activity": job.activity, "run": ticket[0]})
             self._be_patient(ticket)
@@ -342,7 +344,10 @@ class Attempts:
             engine.errands.run(self._begin_recorded(ticket, job))
             return True
         self._jobs[ticket] = job
-        engine.activities.begin(job, self._report)
+        if served.transactional:
+            engine.inside.begin(job)
+        else:
+            engine.activities.begin(job, self.report)
         if points.reach is not None:
             points.reach("undo.begun" if job.undo else "dispatch.after")
         self._fresh[ticket] = None
@@ -415,7 +420,11 @@ class Attempts:
             self._free(ticket)
             return
         self._jobs[ticket] = job
-        engine.activities.begin(job, self._report)
+        served = engine.activities.get(job.activity)
+        if served is not None and served.transactional:
+            engine.inside.begin(job)
+        else:
+            engine.activities.begin(job, self.report)
 
     async def _bring_and_offer(self, entry: Entry, ticket: Ticket, refs: set[int]) -> None:
         """The ticket is held meanwhile, so that nobody else begins the attempt."""
@@ -462,8 +471,8 @@ class Attempts:
             self._next_careful()
         self.dispatch.done(ticket)
 
-    def _report(self, job: Job, outcome: Outcome) -> None:
-        """An attempt has ended; what it gave goes into the run's inbox."""
+    def report(self, job: Job, outcome: Outcome, inside: Transaction | None = None) -> None:
+        """An attempt has ended; what it gave goes into the run's inbox, or with its open transaction to the committer."""
         if points.reach is not None:
             points.reach("report.before")
         engine = self._engine
@@ -483,7 +492,14 @@ class Attempts:
             else:
                 command = self._broken(job, outcome, now)
             # Held until it is on disk: else whoever looks at the state meanwhile begins the attempt again.
-            engine.post(run_id, Item(command, ticket=ticket))
+            item = Item(command, ticket=ticket)
+            if inside is None:
+                engine.post(run_id, item)
+            else:
+                lost = c.LoseTask(
+                    at=now, key=key, attempt=attempt, undo=job.undo, cut=True, generation=generation
+                )
+                engine.inside.put(run_id, item, lost, inside)
         if points.reach is not None:
             points.reach("report.after")
         self._leave(ticket)

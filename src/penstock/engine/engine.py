@@ -26,6 +26,7 @@ from penstock.engine.errands import AGAIN_SECONDS, Errands
 from penstock.engine.forecast import Forecast
 from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Item, Reader
+from penstock.engine.inside import Inside
 from penstock.engine.observers import Observers
 from penstock.engine.queueing import Queueing
 from penstock.engine.requests import Requests
@@ -111,6 +112,7 @@ class Engine:
         self.retention = Retention(self)
         self.roots = Roots(self)
         self.requests = Requests(self)
+        self.inside = Inside(self)
         self.queueing = Queueing(self)
         self.admission = Admission(self)
         self.forecast = Forecast(self)
@@ -138,6 +140,7 @@ class Engine:
     # --- life ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
+        self.inside.check()
         await self.store.open()
         await self.activities.open()
         await self.load_globals()
@@ -170,8 +173,11 @@ class Engine:
 
     async def _emptied(self) -> None:
         """Until nothing is left in the inbox; each round of the loop may add to it."""
-        while (self._ready or self._mail or self._batch) and self.broken is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.001 if self._batch else 0)
+        while self._working() and self.broken is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001 if self._batch or self.inside.busy else 0)
+
+    def _working(self) -> bool:
+        return bool(self._ready or self._mail or self._batch or self.inside.busy)
 
     def _abandon(self, error: BaseException) -> None:
         for items in [*self._mail.values(), *(items for _, items in self._batch)]:
@@ -186,6 +192,10 @@ class Engine:
         loop = asyncio.get_running_loop()
         try:
             while True:
+                if self.inside:
+                    await self.inside.commit()
+                    if not self._ready:
+                        continue
                 if not self._ready:
                     self._idle = loop.create_future()
                     await self._idle
@@ -208,6 +218,10 @@ class Engine:
             return
         self._mail[run_id] = [item]
         self._ready.append(run_id)
+        self.rouse()
+
+    def rouse(self) -> None:
+        """The committer has something to do."""
         idle = self._idle
         if idle is not None and not idle.done():
             idle.set_result(None)
@@ -269,7 +283,7 @@ class Engine:
         appends: list[Append] = []
         taken: list[tuple[str, Entry, list[Item], Turn, list[Any]]] = []
         for run_id, items in batch:
-            made = await self._turn(run_id, items)
+            made = await self.take_turn(run_id, items)
             if made is None:
                 continue
             entry, outcome, readings, items = made
@@ -306,14 +320,14 @@ class Engine:
                 if isinstance(result, Exception):
                     self._refused(run_id, items, result)
                     continue
-                self._stored(entry, append, result)
+                self.stored(entry, append, result)
                 if self.cache.get(run_id) is not entry:
                     self.cache.pop(run_id, None)  # read meanwhile, from before this append
-            self._settle(run_id, entry, items, outcome, readings)
+            self.settle(run_id, entry, items, outcome, readings)
         if len(self.cache) > self.settings.cache_runs:
             self._evict()
 
-    async def _turn(
+    async def take_turn(
         self, run_id: str, items: list[Item]
     ) -> tuple[Entry, Turn, list[Any], list[Item]] | None:
         """Take the turn of one run, with as many of its items as go together; None if nothing came of it."""
@@ -450,7 +464,7 @@ class Engine:
             token=None if self.owner is None else self.owner.token,
         )  # fmt: skip
 
-    def _stored(self, entry: Entry, append: Append, result: Appended) -> None:
+    def stored(self, entry: Entry, append: Append, result: Appended) -> None:
         if append.expected == 0:
             self.open_runs += 1
             if entry.flow.plan.runs_max is not None:
@@ -471,7 +485,7 @@ class Engine:
         for payload in append.payloads:
             entry.tail_bytes += len(payload)
 
-    def _settle(
+    def settle(
         self, run_id: str, entry: Entry, items: list[Item], outcome: Turn, readings: list[Any]
     ) -> None:
         """It is on disk: answer, push, and let the world act."""

@@ -41,6 +41,8 @@ class Job(Struct):
     """Its `TaskStarted` is stored."""
     queue: str = DEFAULT
     priority: int = 1
+    connection: Any = None
+    """Of a transactional activity: what it writes with."""
 
     @property
     def idempotency_key(self) -> str:

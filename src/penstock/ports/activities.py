@@ -22,6 +22,9 @@ class Served(Struct, frozen=True):
     heartbeat: float | None = None
     once: bool = False
     cpu: bool = False
+    transactional: str = ""
+    """The parameter that gets a connection to the store's database, if its writes and its result are one
+    transaction."""
     parameters: tuple[str, ...] = ()
     """Names that it can be called with; those that no input gives are looked up by name (SPEC 2.6)."""
     open_ended: bool = False

@@ -10,11 +10,14 @@ Histories are hash-chained (SPEC 6.3): the engine hands over payloads and the st
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from penstock.errors import RevisionConflict
+
+if TYPE_CHECKING:
+    from penstock.ports.transactions import Transactional
 
 RunKey = int
 """The store's own integer for one generation of a run; never shown to users."""
@@ -213,6 +216,11 @@ class Store(Protocol):
     A busy database is tried again from the event loop (busy timeout 0), never waited for inside it; past
     `busy_seconds_max` StoreLocked is raised.
     """
+
+    @property
+    def transactions(self) -> Transactional | None:
+        """For transactional activities (SPEC 4.3); None where the store has nothing to give them."""
+        ...
 
     async def open(self) -> None:
         """Create or migrate the schema; StoreTooNew for a newer one. Calling twice is harmless."""

@@ -86,6 +86,14 @@ class Execution(Attempt):
         self.beat_at = 0.0
         self.beating = False
 
+    @property
+    def given(self) -> dict[str, Any] | None:
+        """What it is called with beside its arguments: secrets, and a connection."""
+        connection = self.job.connection
+        if connection is None:
+            return self.secrets
+        return {**(self.secrets or {}), self.entry.served.transactional: connection}
+
     def beat(self) -> None:
         self.worker.heard(self)
 
@@ -129,6 +137,14 @@ class LocalActivities:
         self._empty: asyncio.Event | None = None
         self._deadlines: Deadlines[Execution] = Deadlines(clock, self._expired)
         self._threads: Threads[Execution] = Threads(
+            threads,
+            begun=self._entered,
+            perform=self._in_thread,
+            settle=self._ended,
+            wanted=_wanted,
+        )
+        # Of their own: who holds a transaction open does not wait until another's thread is free.
+        self._inside: Threads[Execution] = Threads(
             threads,
             begun=self._entered,
             perform=self._in_thread,
@@ -201,6 +217,8 @@ class LocalActivities:
             # Not `create_task`: an eager factory would call the activity, and `report`, inside of `begin`.
             execution.task = asyncio.Task(self._in_loop(execution), loop=loop, name=job.key)
             self._arm(execution)
+        elif job.connection is not None:
+            self._inside.submit(execution)
         elif kind == "thread":
             self._threads.submit(execution)
         else:
@@ -226,7 +244,7 @@ class LocalActivities:
 
     async def close(self, *, drain_seconds: float) -> None:
         self._closing = True
-        for each in (*self._threads.waiting, *self._processes.waiting):
+        for each in (*self._threads.waiting, *self._inside.waiting, *self._processes.waiting):
             self._settle(each, Cut())
         if self._open and drain_seconds > 0:
             await self._drain(drain_seconds)
@@ -239,6 +257,7 @@ class LocalActivities:
         if tasks:
             await asyncio.wait(tasks, timeout=CUT_SECONDS_MAX)
         self._threads.close()
+        self._inside.close()
         await self._processes.close()
         await self._http.close()
         if self._watchdog is not None:
@@ -254,7 +273,9 @@ class LocalActivities:
         CURRENT.set(execution)
         entry = execution.entry
         try:
-            result = await entry.parameters.call(execution.job.arguments, execution.secrets)
+            job = execution.job
+            given = execution.secrets if job.connection is None else execution.given
+            result = await entry.parameters.call(job.arguments, given)
         except GeneratorExit as error:
             if asyncio.current_task() is not execution.task:
                 raise  # the loop is gone and closes what is left of it
@@ -285,7 +306,7 @@ class LocalActivities:
         CURRENT.set(execution)
         entry, job = execution.entry, execution.job
         retry = entry.served.retry
-        return perform(entry.name, entry.parameters, job.arguments, execution.secrets, retry)
+        return perform(entry.name, entry.parameters, job.arguments, execution.given, retry)
 
     def _entered(self, execution: Execution) -> None:
         """A thread or a child process has it: its time begins."""

@@ -36,6 +36,7 @@ class Declared:
     heartbeat: float | None = None
     once: bool = False
     cpu: bool = False
+    transactional: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def activity(
     heartbeat: float | timedelta | None = None,
     once: bool = False,
     cpu: bool = False,
+    transactional: bool = False,
 ) -> Callable[[F], F]: ...
 
 
@@ -77,10 +79,12 @@ def activity(
     heartbeat: float | timedelta | None = None,
     once: bool = False,
     cpu: bool = False,
+    transactional: bool = False,
 ) -> F | Callable[[F], F]:
     """Make a function an activity. `async def` runs in the event loop, plain `def` in a thread, `cpu=True` in a
     process of its own. `timeout` bounds one attempt from start to close, `heartbeat` the silence between two
-    heartbeats; `once` never begins it a second time after a crash (SPEC 4.3)."""
+    heartbeats; `once` never begins it a second time after a crash (SPEC 4.3). `transactional` gives it a connection to
+    the store's database, as its parameter `connection`: what it writes there and its result are one transaction."""
     if name is not None and not (type(name) is str and name):
         raise _invalid(f"`name` of an activity must be text, not {name!r}")
     if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -90,7 +94,7 @@ def activity(
     start_to_close, beat = _timeouts(timeout)
     if heartbeat is not None:
         beat = _seconds("heartbeat", heartbeat)
-    declared = Declared(name, retry, start_to_close, beat, once, cpu)
+    declared = Declared(name, retry, start_to_close, beat, once, cpu, transactional)
 
     def decorate(function: F) -> F:
         _check(function, declared)
@@ -157,6 +161,8 @@ def entry_of(function: Any, *, name: str | None = None) -> Entry:
         _check_importable(function)
     kind = "process" if declared.cpu else "loop" if _is_async(function) else "thread"
     parameters, open_ended = names_of(function)
+    given = _connection_of(function) if declared.transactional else ""
+    parameters = tuple(each for each in parameters if each != given) if given else parameters
     served = Served(
         name=declared.name or _name_of(function),
         kind=kind,
@@ -165,6 +171,7 @@ def entry_of(function: Any, *, name: str | None = None) -> Entry:
         heartbeat=declared.heartbeat,
         once=declared.once,
         cpu=declared.cpu,
+        transactional=given,
         parameters=parameters,
         open_ended=open_ended,
     )
@@ -198,6 +205,12 @@ def _check(function: Any, declared: Declared) -> None:
         )
     if declared.cpu and "<" in getattr(function, "__qualname__", ""):
         raise _unreachable(function)
+    if declared.transactional:
+        if declared.cpu:
+            raise _invalid(
+                f"{_described(function)} cannot be `transactional` and `cpu=True`: a transaction stays in its process"
+            )
+        _connection_of(function)
     if declared.name is None and _name_of(function) == "<lambda>":
         raise _invalid(
             "a lambda has no name to be served under", hint="@activity(name=…), or use `def`"
@@ -231,6 +244,27 @@ def _is_async(function: Any) -> bool:
     if not inspect.isroutine(function):
         function = type(function).__call__
     return inspect.iscoroutinefunction(function)
+
+
+def _connection_of(function: Any) -> str:
+    """The parameter that a transactional activity gets its connection by: named so, or annotated as one."""
+    try:
+        given = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        given = []
+    usable = [p for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for each in usable:
+        if each.name == "connection":
+            return each.name
+    for each in usable:
+        said = each.annotation
+        said = said if isinstance(said, str) else getattr(said, "__name__", "")
+        if said.rpartition(".")[2] in ("Connection", "PoolConnectionProxy"):
+            return each.name
+    raise _invalid(
+        f"{_described(function)} is `transactional` and takes no connection",
+        hint="give it a parameter named `connection`",
+    )
 
 
 def _name_of(function: Any) -> str:

@@ -44,6 +44,7 @@ from penstock.adapters.postgres.rows import (
     snapshot_of,
     stored_of,
 )
+from penstock.adapters.postgres.transactions import PostgresTransactions
 from penstock.adapters.store_rules import published
 from penstock.errors import Rejected, RevisionConflict, StoreError
 from penstock.ports.store import (
@@ -93,6 +94,7 @@ class PostgresStore:
         self._identity = ""
         self._facts: dict[str, Any] = {}
         self._counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self.transactions = PostgresTransactions(self.place, tally=self._tally_one)
 
     # -- opening and closing
 
@@ -118,6 +120,7 @@ class PostgresStore:
         """Without a `release` before, whoever owns the database next takes it for a process that died."""
         self._process = 0
         await self._ownership.close()
+        await self.transactions.close()
         async with self._writer.turn:
             await self._writer.close()
         await self._links.close()
@@ -226,6 +229,10 @@ class PostgresStore:
         counts["syncs"] += 1
         counts["appends"] += done
         counts["conflicts"] += len(appends) - done
+
+    def _tally_one(self, append: Append, outcome: Appended | Exception) -> None:
+        """Of an activity's transaction, which is a commit of its own."""
+        self._tally([append], [outcome])
 
     async def save_snapshots(self, snapshots: Sequence[tuple[RunKey, Snapshot]]) -> None:
         if not snapshots:

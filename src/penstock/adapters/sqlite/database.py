@@ -32,7 +32,10 @@ class Locked(Exception):
 
 
 def connect(
-    path: str, *, kind: type[sqlite3.Connection] = sqlite3.Connection
+    path: str,
+    *,
+    kind: type[sqlite3.Connection] = sqlite3.Connection,
+    cached: int = STATEMENTS_CACHED,
 ) -> sqlite3.Connection:
     """A connection that never waits and starts no transaction by itself."""
     try:
@@ -41,7 +44,7 @@ def connect(
             timeout=0,
             isolation_level=None,
             check_same_thread=False,  # one thread at a time, which is the store's business
-            cached_statements=STATEMENTS_CACHED,
+            cached_statements=cached,
             factory=kind,
         )
     except sqlite3.Error as error:

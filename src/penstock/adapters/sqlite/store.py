@@ -45,6 +45,7 @@ from penstock.adapters.sqlite.rows import (
     snapshot_of,
     stored_of,
 )
+from penstock.adapters.sqlite.transactions import SqliteTransactions
 from penstock.adapters.sqlite.waiting import Aside, Patience
 from penstock.adapters.store_rules import published
 from penstock.errors import Fenced, RevisionConflict, StoreError
@@ -121,6 +122,13 @@ class SqliteStore:
         self._process = 0
         self._wal_frames = 0.0
         self._counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self.transactions = SqliteTransactions(
+            self.path,
+            writing=self._writing,
+            patience=self._patience,
+            kind=lambda: self.connection_class,
+            tally=self._tally_one,
+        )
 
     # -- opening and closing
 
@@ -179,6 +187,7 @@ class SqliteStore:
             self._thread.shutdown()
         if self._aside is not None:
             self._aside.close()
+        self.transactions.close()
         # The last one to close copies the log back, so let it be the writer.
         for db in (self._reader, self._beside, self._writer):
             if db is not None:
@@ -337,6 +346,14 @@ class SqliteStore:
         for outcome in outcomes if done < len(appends) else ():
             if isinstance(outcome, Fenced):
                 self._fenced(outcome.token)
+
+    def _tally_one(self, append: Append, outcome: Appended | Exception) -> None:
+        """Of an activity's transaction, which is a commit of its own."""
+        if isinstance(outcome, Appended):
+            self._counts["commits"] += 1
+            self._counts["syncs"] += 1
+            self._wal_frames += 8
+        self._tally([append], [outcome])
 
     async def _append(self, group: Group, *, judging: bool = False) -> list[Appended | Exception]:
         try:
