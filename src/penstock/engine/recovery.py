@@ -192,7 +192,8 @@ class Ownership:
                     await engine.load_paused()
                     await engine.queueing.load()
                     await self._look_around(pulse.head)
-                    await engine.requests.carry_out()
+                    if pulse.requests:
+                        await engine.requests.carry_out()
                     engine.retention.tick()
                     engine.roots.tick()
                     await engine.queueing.write_down()

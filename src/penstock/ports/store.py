@@ -208,6 +208,8 @@ class Pulse(Struct, frozen=True):
     head: Position
     data: dict[str, bytes]
     """The global data."""
+    requests: bool = False
+    """Some wait to be carried out."""
 
 
 class Store(Protocol):

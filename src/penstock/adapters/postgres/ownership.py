@@ -39,7 +39,8 @@ WRITE = (
 PULSE = (
     f"UPDATE owner SET renewed_at = {NOW}, address = $2 WHERE token = $1 RETURNING {OWNER},"
     " (SELECT coalesce(max(position), 0) FROM events),"
-    " ARRAY(SELECT g.name FROM globals g ORDER BY 1), ARRAY(SELECT g.value FROM globals g ORDER BY g.name)"
+    " ARRAY(SELECT g.name FROM globals g ORDER BY 1), ARRAY(SELECT g.value FROM globals g ORDER BY g.name),"
+    " EXISTS (SELECT FROM requests)"
 )
 RELEASE = "UPDATE owner SET address = '', pid = 0 WHERE token = $1"
 END_HOLDER = (
@@ -112,8 +113,9 @@ class Ownership:
                         await db.fetchval(f"SELECT {TAKE}")  # it went with the session we lost
                     row = await db.fetchrow(PULSE, owner.token, owner.address)
                     if row is not None:
-                        *columns, head, names, values = row
-                        return Pulse(owner_of(columns), head, dict(zip(names, values, strict=True)))
+                        *columns, head, names, values, requests = row
+                        data = dict(zip(names, values, strict=True))
+                        return Pulse(owner_of(columns), head, data, requests)
                     newest = await db.fetchval("SELECT token FROM owner")
             except BaseException:
                 self._link.drop()

@@ -638,7 +638,8 @@ class SqliteStore:
 
     async def pulse(self, owner: Owner) -> Pulse:
         renewed = await self.renew(owner)
-        return Pulse(renewed, await self.head(), await self.data_global())
+        waiting = bool(await self.requests(limit=1))
+        return Pulse(renewed, await self.head(), await self.data_global(), waiting)
 
     async def owner(self) -> Owner | None:
         return await self._read(ownership.shown)
