@@ -1,4 +1,4 @@
-"""Runs asked for inside the application's own transaction (SPEC 4.3, decision 8).
+"""Runs asked for inside the application's own transaction (SPEC 4.3, decision 13).
 
 A request is a row that the application's connection wrote; once it is committed the owner makes it the run's first append
 and deletes it. Killed before the append, the next owner finds the request; killed after it, the run is there, so
