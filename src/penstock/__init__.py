@@ -17,6 +17,8 @@ from penstock.errors import (
 )
 from penstock.model.definition import Retry, Timeouts
 from penstock.model.schedule import Calendar
+from penstock.ports.projections import EventBatch
+from penstock.ports.runs import Change
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.sdk.attempt import current
 from penstock.sdk.client import Engine, Run
@@ -26,10 +28,12 @@ from penstock.wiring import open
 __all__ = [
     "Busy",
     "Calendar",
+    "Change",
     "CompleteLater",
     "Debounce",
     "DefinitionInvalid",
     "Engine",
+    "EventBatch",
     "Fail",
     "NotFound",
     "PenstockError",

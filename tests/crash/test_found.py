@@ -130,7 +130,7 @@ async def test_a_hint_during_recovery_begins_nothing_that_a_dead_process_had_beg
     def take_and_hear(self: Any, run_id: str, entry: Any, *, clean: bool) -> None:
         take(self, run_id, entry, clean=clean)
         if run_id == "a":
-            self._heard("c")
+            self._engine.following.heard("c")
 
     monkeypatch.setattr(Ownership, "_take", take_and_hear)
     async with penstock.open(

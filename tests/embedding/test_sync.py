@@ -60,6 +60,8 @@ def test_a_run_from_start_to_end(url: str) -> None:
         assert [row.id for row in engine.list(definition="wait")] == ["w-1"]
         assert engine.data.payload("w-1", 2) == "ann"
         assert engine.stats()["events"] == len(run.history())
+        engine.schedules.create("daily", "wait", cron="0 6 * * *")
+        assert [each.id for each in engine.schedules.list()] == ["daily"]
 
 
 def test_errors_come_through_with_their_own_type(url: str) -> None:
@@ -229,7 +231,13 @@ def test_the_twin_has_all_that_the_engine_has() -> None:
         for name, member in inspect.getmembers(cls, inspect.isfunction):
             if not name.startswith("_") and name != "close":
                 assert inspect.signature(getattr(twin, name)) == inspect.signature(member)
-    assert {cls.__name__ for cls in stub.classes()} >= {"Engine", "Run", "Data"}
+    assert {cls.__name__ for cls in stub.classes()} >= {
+        "Engine",
+        "Run",
+        "Data",
+        "Projection",
+        "Schedules",
+    }
     assert client.Engine in stub.classes()
 
 

@@ -23,11 +23,14 @@ from penstock.engine.admission import Admission
 from penstock.engine.attempts import Attempts
 from penstock.engine.collector import COLLECTOR
 from penstock.engine.errands import AGAIN_SECONDS, Errands
+from penstock.engine.following import Following
 from penstock.engine.forecast import Forecast
 from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Item, Reader
 from penstock.engine.inside import Inside
+from penstock.engine.listeners import Listeners
 from penstock.engine.observers import Observers
+from penstock.engine.projection import Projections
 from penstock.engine.queueing import Queueing
 from penstock.engine.requests import Requests
 from penstock.engine.retention import Retention
@@ -106,6 +109,9 @@ class Engine:
         self.history = History(store, self.plan)
         self.globals: dict[str, Any] = {}
         self.observers = Observers()
+        self.following = Following(self)
+        self.listeners = Listeners(self)
+        self.projections = Projections(self)
         self.errands = Errands(self)
         self.tending = Tending(self)
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
@@ -162,6 +168,9 @@ class Engine:
         await self._emptied()
         if points.reach is not None:
             points.reach("stop.drained")
+        await self.projections.close()
+        await self.listeners.close()
+        await self.following.close()
         self.timers.close()
         await self.errands.close()
         self._task.cancel()
@@ -324,6 +333,8 @@ class Engine:
                 if self.cache.get(run_id) is not entry:
                     self.cache.pop(run_id, None)  # read meanwhile, from before this append
             self.settle(run_id, entry, items, outcome, readings)
+        if appends and self.following:
+            self.following.wrote()
         if len(self.cache) > self.settings.cache_runs:
             self._evict()
 
@@ -475,7 +486,7 @@ class Engine:
                 )  # begun here, so that nothing of it was begun elsewhere
         if not entry.row.open:
             self.open_runs -= 1
-        entry.row.key, entry.hash = result.key, result.hash
+        entry.row.key, entry.row.position, entry.hash = result.key, result.position, result.hash
         first = result.position - len(append.payloads) + 1
         if self.owner is not None and first > self.position + 1:
             self.errands.run(self.look(self.position, first))  # others have written meanwhile
@@ -517,6 +528,10 @@ class Engine:
                 points.reach("settle.answered")
             if self.observers:
                 self.observers.announce(run, outcome.events)
+            if self.listeners.all:
+                self.listeners.offer(run, outcome.events, entry.row.position)
+            if self.following.asked:
+                self.following.moved(run_id, closed=run.closed)
             if self.owner is not None:
                 self._perform(run_id, entry, outcome.effects)
                 self._arm(run_id, entry)
@@ -842,7 +857,14 @@ class Engine:
 
     def quiet(self) -> bool:
         """Nothing is to be committed or carried out at this moment; attempts may be under way."""
-        return not self._ready and not self._mail and not self._batch and not self.errands
+        return (
+            not self._ready
+            and not self._mail
+            and not self._batch
+            and not self.errands
+            and self.listeners.quiet()
+            and self.projections.quiet()
+        )
 
     @property
     def backlog(self) -> int:

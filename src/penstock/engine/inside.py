@@ -231,6 +231,8 @@ class Inside:
                 if engine.cache.get(run_id) is not entry:
                     engine.cache.pop(run_id, None)  # read meanwhile, from before this append
                 engine.settle(run_id, entry, [item], outcome, readings)
+                if engine.following:
+                    engine.following.wrote()
             else:
                 self._refused(run_id, result, stored)
                 whole = True

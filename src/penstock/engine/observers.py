@@ -1,4 +1,4 @@
-"""Who waits for what happens to a run in this process: results, answers, watchers, listeners.
+"""Who waits for what happens to a run in this process: results, answers, watchers.
 
 Everything here is told only after it is on disk; nothing here can harm a run.
 """
@@ -6,7 +6,6 @@ Everything here is told only after it is on disk; nothing here can harm a run.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +15,9 @@ from penstock.model import effects as f
 from penstock.model.events import Event
 from penstock.model.run import Run
 
-log = logging.getLogger("penstock.engine")
-
 
 class Noticed:
-    """An event that is on disk, as listeners and watchers get it."""
+    """An event that is on disk, as watchers get it."""
 
     __slots__ = ("event", "run_id", "seq", "status")
 
@@ -41,12 +38,12 @@ class Observers:
         self._results: dict[str, list[asyncio.Future[Entry]]] = {}
         self._answers: dict[str, asyncio.Future[bytes]] = {}
         self._watchers: dict[str, list[Queue]] = {}
-        self._listeners: list[tuple[frozenset[str] | None, Callable[[Noticed], Any]]] = []
+        self._pokes: dict[str, list[asyncio.Future[None]]] = {}
         self._ends: dict[str, dict[str, Callable[[str], Any]]] = {}
 
     def __bool__(self) -> bool:
         """Somebody wants each event."""
-        return bool(self._watchers or self._listeners)
+        return bool(self._watchers)
 
     def closing(self, run_id: str) -> asyncio.Future[Entry]:
         """The run as it was closed, if this process learns of it."""
@@ -82,8 +79,19 @@ class Observers:
         """Somebody here waits for what becomes of the run."""
         return run_id in self._results or run_id in self._watchers or run_id in self._ends
 
-    def listen(self, types: frozenset[str] | None, listener: Callable[[Noticed], Any]) -> None:
-        self._listeners.append((types, listener))
+    def poked(self, run_id: str) -> asyncio.Future[None]:
+        """Done once others may have written to the run."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pokes.setdefault(run_id, []).append(future)
+        return future
+
+    def unpoked(self, run_id: str, future: asyncio.Future[None]) -> None:
+        future.cancel()
+        futures = self._pokes.get(run_id)
+        if futures is not None and future in futures:
+            futures.remove(future)
+            if not futures:
+                del self._pokes[run_id]
 
     def announce(self, run: Run, events: list[Event]) -> None:
         """Events of one run, just stored."""
@@ -94,12 +102,6 @@ class Observers:
             noticed = Noticed(run.id, seq, event, run.status)
             for queue in queues:
                 queue.put_nowait(noticed)
-            for types, listener in self._listeners:
-                if types is None or event.type in types:
-                    try:
-                        listener(noticed)
-                    except BaseException:  # a CancelledError, too, would end the commits of all
-                        log.exception("listener.failed", extra={"run": run.id})
 
     def unanswered(self, update_id: str) -> None:
         """Whoever waited for the answer has gone."""
@@ -126,6 +128,9 @@ class Observers:
         """Others have written: whoever watches looks for itself."""
         for queue in self._watchers.get(run_id, ()):
             queue.put_nowait(None)
+        for future in self._pokes.pop(run_id, ()):
+            if not future.done():
+                future.set_result(None)
 
     def closed(self, run_id: str, entry: Entry) -> None:
         for future in self._results.pop(run_id, ()):

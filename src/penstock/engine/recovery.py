@@ -17,7 +17,6 @@ from penstock.engine.inbox import Item
 from penstock.errors import Fenced, StoreError
 from penstock.model import commands as c
 from penstock.model.effects import Abandon, Execute
-from penstock.ports.hints import REQUESTS
 from penstock.ports.store import Owner, Position, Row
 
 log = logging.getLogger("penstock.engine")
@@ -46,8 +45,7 @@ class Ownership:
     async def open(self, *, keep: bool = True) -> bool:
         """Try once at once, so that a lone engine owns its database when it is open; `keep` goes on trying."""
         engine = self._engine
-        if engine.hints is not None:
-            self._address = engine.hints.listen(self._heard)
+        self._address = engine.following.listen()
         owned = await self._claim()
         if not owned:
             owner = await engine.store.owner()
@@ -83,14 +81,6 @@ class Ownership:
                 points.reach("stop.released")
         if engine.hints is not None:
             engine.hints.close()
-
-    def _heard(self, run_id: str) -> None:
-        if self._engine.owner is None:
-            return
-        if run_id == REQUESTS:
-            self._engine.requests.wake()
-        elif not self._engine.tending.heard(run_id):
-            self._engine.refresh(run_id)
 
     async def _claim(self) -> bool:
         engine = self._engine
@@ -196,6 +186,7 @@ class Ownership:
                         await engine.requests.carry_out()
                     engine.retention.tick()
                     engine.roots.tick()
+                    engine.following.tidy()
                     await engine.queueing.write_down()
                     await engine.tending.look_around()
             except Fenced as error:
@@ -222,3 +213,4 @@ class Ownership:
         if head > engine.position:
             before, engine.position = engine.position, head
             await engine.look(before, head + 1)
+            engine.following.wrote(others=True)

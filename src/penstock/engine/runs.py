@@ -21,8 +21,10 @@ from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.control import LocalControl, identified
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
+from penstock.engine.following import ASK_SECONDS
 from penstock.engine.history import Entry, History
 from penstock.engine.keyed import KeyedStarts
+from penstock.engine.listeners import checked_types
 from penstock.engine.observers import Noticed
 from penstock.engine.recovery import Ownership
 from penstock.engine.registration import register
@@ -41,6 +43,7 @@ from penstock.model.run import COMPLETED, REF_SHIFT
 from penstock.ports.runs import (
     Change,
     HistoryItem,
+    Listening,
     Moment,
     Progress,
     Registered,
@@ -53,9 +56,8 @@ from penstock.ports.store import Owner, Query, Row
 
 IF_EXISTS = ("attach", "reject", "replace", "after-close")
 LOOK_SECONDS = 0.1
-LOOK_SECONDS_MAX = 1.0
+"""How often who does not own the database and is told nothing looks for what becomes of a run."""
 NET_SECONDS = 5.0
-"""How often a process that does not own the database looks for the end of a run that it waits for."""
 
 
 class LocalRuns:
@@ -68,6 +70,7 @@ class LocalRuns:
         self._keyed = KeyedStarts(engine, self.start, self._plan)
         self.data = LocalData(engine)
         self.control = LocalControl(engine, self)
+        self.projections = engine.projections
 
     # --- definitions and starts ------------------------------------------------------------------------------
 
@@ -276,26 +279,38 @@ class LocalRuns:
         if engine.in_memory(id):
             with contextlib.suppress(Fenced):  # another process executes it now
                 return await self._outcome(await engine.observers.closing(id))
-        pause = LOOK_SECONDS
-        while True:
-            waiting = engine.observers.closing(id)
+        with engine.following.run(id):
+            while True:
+                ended = await self._ended(id)
+                if ended is not None:
+                    return await self._outcome(*ended)
+
+    async def _ended(self, id: str) -> tuple[Entry, History] | None:
+        """The run if it is closed, or is before it is worth while to look again."""
+        engine = self.engine
+        owner, waiting = engine.owner, engine.observers.closing(id)
+        poked = engine.observers.poked(id)
+        try:
             row, source = await self.data.source(id)
             if not row.open:
-                engine.observers.unheard(id, waiting)
                 history = History(source, engine.plan)
                 entry = (await history.load([row]))[id]
                 if isinstance(entry, Exception):
                     raise entry
-                return await self._outcome(entry, history)
-            try:
-                if engine.owner is not None:
-                    return await self._outcome(await waiting)
-                return await self._outcome(await asyncio.wait_for(waiting, pause))
-            except Fenced:
-                continue
-            except TimeoutError:
-                engine.observers.unheard(id, waiting)
-                pause = min(LOOK_SECONDS_MAX, pause * 1.3)
+                return entry, history
+            # Who owned the database before it looked learns of the end itself, or that it owns no more.
+            here = (
+                owner is not None and engine.owner is not None and engine.owner.token == owner.token
+            )
+            pause = None if here else self._net
+            wanted = [waiting] if here else [waiting, poked]
+            await asyncio.wait(wanted, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(Fenced):  # another process executes it now
+                return (waiting.result(), engine.history) if waiting.done() else None
+            return None
+        finally:
+            engine.observers.unheard(id, waiting)
+            engine.observers.unpoked(id, poked)
 
     async def _outcome(self, entry: Entry, history: History | None = None) -> Any:
         run = entry.flow.run
@@ -305,6 +320,13 @@ class LocalRuns:
             return decode(run.result)
         return await (history or self.engine.history).value(entry.row.key, run.result_ref)
 
+    @property
+    def _net(self) -> float:
+        """How long to wait for word of a run before looking for oneself: words can be lost."""
+        if self.engine.owner is not None:
+            return NET_SECONDS
+        return LOOK_SECONDS if self.engine.hints is None else ASK_SECONDS
+
     async def watch(self, id: str) -> AsyncIterator[Change]:
         """What has happened so far, then what happens, in order, until the run is closed."""
         engine = self.engine
@@ -313,37 +335,36 @@ class LocalRuns:
         queue = engine.observers.watch(id)
         seq = 0
         try:
-            row, source = await self.data.source(id)
-            while True:
-                stored = await source.events(row.key, after=seq)
-                for each in stored:
-                    seq = each.seq
-                    event = decode_event(each.payload)
-                    yield Change(id, each.seq, event.type, row.status, event)
-                again = await self.find(id)
-                if again.key != row.key:
-                    # Another generation was opened: the end of this one, then that one after its copies.
-                    for each in await engine.store.events(row.key, after=seq):
+            with engine.following.run(id):
+                row, source = await self.data.source(id)
+                while True:
+                    stored = await source.events(row.key, after=seq)
+                    for each in stored:
+                        seq = each.seq
                         event = decode_event(each.payload)
-                        yield Change(id, each.seq, event.type, again.status, event)
-                    row, seq = again, await self._copied(again)
-                    continue
-                row = again
-                if not row.open and row.revision <= seq:
-                    return
-                if row.revision > seq:
-                    continue
-                noticed: Noticed | None
-                try:
-                    # The owner is told what others write; it looks, too, in case a hint was lost.
-                    pause = LOOK_SECONDS if engine.owner is None else NET_SECONDS
-                    noticed = await asyncio.wait_for(queue.get(), pause)
-                except TimeoutError:
-                    continue
-                while noticed is not None and noticed.seq == seq + 1:
-                    seq = noticed.seq
-                    yield Change(id, seq, noticed.type, noticed.status, noticed.event)
-                    noticed = queue.get_nowait() if not queue.empty() else None
+                        yield Change(id, each.seq, event.type, row.status, event)
+                    again = await self.find(id)
+                    if again.key != row.key:
+                        # Another generation was opened: the end of this one, then that one after its copies.
+                        for each in await engine.store.events(row.key, after=seq):
+                            event = decode_event(each.payload)
+                            yield Change(id, each.seq, event.type, again.status, event)
+                        row, seq = again, await self._copied(again)
+                        continue
+                    row = again
+                    if not row.open and row.revision <= seq:
+                        return
+                    if row.revision > seq:
+                        continue
+                    noticed: Noticed | None
+                    try:
+                        noticed = await asyncio.wait_for(queue.get(), self._net)
+                    except TimeoutError:
+                        continue
+                    while noticed is not None and noticed.seq == seq + 1:
+                        seq = noticed.seq
+                        yield Change(id, seq, noticed.type, noticed.status, noticed.event)
+                        noticed = queue.get_nowait() if not queue.empty() else None
         finally:
             engine.observers.unwatch(id, queue)
 
@@ -500,12 +521,21 @@ class LocalRuns:
 
     # --- the rest --------------------------------------------------------------------------------------------
 
-    def on(self, types: Sequence[str] | None, listener: Callable[[Change], Any]) -> None:
-        self.engine.observers.listen(
-            None if types is None else frozenset(types),
-            lambda noticed: listener(
-                Change(noticed.run_id, noticed.seq, noticed.type, noticed.status, noticed.event)
-            ),
+    def on(
+        self,
+        types: Sequence[str] | None,
+        listener: Callable[[Change], Any],
+        *,
+        definition: str | None = None,
+        run: str | None = None,
+        limit: int = 10_000,
+    ) -> Listening:
+        if not callable(listener):
+            raise Rejected("listener-invalid", f"{listener!r:.80} cannot be called with a change")
+        if limit < 1:
+            raise Rejected("listener-invalid", f"a listener's limit is at least 1, not {limit}")
+        return self.engine.listeners.add(
+            listener, types=checked_types(types), definition=definition, run=run, limit=limit
         )
 
     async def queues(self) -> list[QueueView]:

@@ -15,6 +15,7 @@ from penstock.model.job import LogLine
 from penstock.model.queue import QueueView
 from penstock.ports.control import Control
 from penstock.ports.data import DataLife
+from penstock.ports.projections import Projections
 from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Query, Row
 
@@ -121,6 +122,30 @@ class Change(Struct):
     event: Event
 
 
+class Listening(Protocol):
+    """A listener, and how it fares."""
+
+    heard: int
+    """Events it was called with."""
+    failed: int
+    """How often it raised."""
+    dropped: int
+    """Events it missed because too many were waiting."""
+
+    @property
+    def waiting(self) -> int:
+        """Events it has not heard yet."""
+        ...
+
+    def close(self) -> None:
+        """It hears nothing more; from any thread."""
+        ...
+
+    def __enter__(self) -> Listening: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
 class Registered(Struct):
     """A definition that is kept, with what was found about it."""
 
@@ -145,6 +170,9 @@ class Runs(Protocol):
     def control(self) -> Control:
         """Generations, operators' hands, messages, definitions."""
         ...
+
+    @property
+    def projections(self) -> Projections: ...
 
     async def register(
         self, source: Any, *, name: str = "<definition>", by: str | None = None
@@ -224,7 +252,10 @@ class Runs(Protocol):
         self, id: str, key: str, act: str, *, by: str | None, data: Any, to: str | None, command_id: str = ""
     ) -> None: ...  # fmt: skip
 
-    def on(self, types: Sequence[str] | None, listener: Callable[[Change], Any]) -> None: ...
+    def on(
+        self, types: Sequence[str] | None, listener: Callable[[Change], Any], *, definition: str | None, run: str | None,
+        limit: int,
+    ) -> Listening: ...  # fmt: skip
 
     async def queues(self) -> list[QueueView]: ...
 

@@ -14,9 +14,11 @@ from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
 from penstock.ports.batches import Batch, Batches
 from penstock.ports.control import PausedDefinition, Preview
+from penstock.ports.projections import EventBatch, ProjectionView
 from penstock.ports.runs import (
     Change,
     HistoryItem,
+    Listening,
     Moment,
     Progress,
     Registered,
@@ -28,6 +30,7 @@ from penstock.ports.runs import (
 from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Query, Row
 from penstock.sdk.data import Data
+from penstock.sdk.projection import Projection
 
 
 class Run:
@@ -409,9 +412,42 @@ class Engine:
     async def global_data(self) -> dict[str, Any]:
         return await self._runs.global_data()
 
-    def on(self, types: Sequence[str] | str | None, listener: Callable[[Change], Any]) -> None:
-        """Call `listener(change)` after an event of these types (None: any) is on disk; it never harms a run."""
-        self._runs.on([types] if isinstance(types, str) else types, listener)
+    def on(
+        self,
+        types: Sequence[str] | str | None,
+        listener: Callable[[Change], Any],
+        *,
+        definition: str | None = None,
+        run: Run | str | None = None,
+        limit: int = 10_000,
+    ) -> Listening:
+        """Call `listener(change)` after an event of these types (None: any) is on disk, whichever process wrote it; in
+        order, by itself, so that it never harms a run. Past `limit` waiting events it misses some (`dropped`)."""
+        wanted = [types] if isinstance(types, str) else types
+        run_id = run.id if isinstance(run, Run) else run
+        return self._runs.on(wanted, listener, definition=definition, run=run_id, limit=limit)
+
+    async def project(
+        self,
+        name: str,
+        handler: Callable[[EventBatch], Any],
+        *,
+        types: Sequence[str] | None = None,
+        batch: int = 500,
+        position: Callable[[int], Any] | None = None,
+        swap: Callable[[int], Any] | None = None,
+    ) -> Projection:
+        """A read model of your own: `handler(batch)` is given all events of the log in commit order, at least once each;
+        of all processes that serve `name` one follows. With `position(target)`, which tells the position that the handler
+        keeps in its own transaction, it is exactly once. `swap(target)` puts a rebuilt target in use."""
+        await self._runs.projections.add(
+            name, handler, types=types, batch=batch, position=position, swap=swap
+        )
+        return Projection(self._runs.projections, name)
+
+    async def projections(self) -> list[ProjectionView]:
+        """Every projection of this database: who follows it, how far it is, what keeps it."""
+        return await self._runs.projections.views()
 
     async def queues(self) -> list[QueueView]:
         """Every queue: its limits, what is under way and what waits; of the process that executes the runs."""

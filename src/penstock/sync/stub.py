@@ -1,6 +1,6 @@
 """Writes `__init__.pyi`, which editors and type checkers read: `python -m penstock.sync.stub`.
 
-From the source of the asynchronous classes: every class of `sdk/` that `Engine` leads to, its methods without `async`.
+From the source of the asynchronous classes: every class of ours that `Engine` leads to and that has something to await, its methods without `async`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,12 +28,21 @@ def classes() -> list[type[Any]]:
     found: list[type[Any]] = [client.Engine]
     for cls in found:
         module = inspect.getmodule(cls)
-        tree = _tree(cls)
-        for node in ast.walk(tree):
+        for node in _given_by(cls):
             named = getattr(module, node.id, None) if isinstance(node, ast.Name) else None
             if isinstance(named, type) and has_twin(named) and named not in found:
                 found.append(named)
     return found
+
+
+def _given_by(cls: type[Any]) -> Iterator[ast.AST]:
+    """All that stands in what its public methods, properties and attributes give."""
+    for node in _tree(cls).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            for attribute in _attributes(node, inspect.getmodule(cls)):
+                yield from ast.walk(attribute)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            yield from ast.walk(node.returns) if node.returns is not None else ()
 
 
 def _tree(cls: type[Any]) -> ast.ClassDef:
@@ -53,7 +63,12 @@ def _imports(module: ModuleType, twins: set[str]) -> list[ast.stmt]:
                 kept.append(ast.ImportFrom(node.module, names, node.level))
         elif isinstance(node, ast.Import):
             kept.append(node)
-    return kept
+    own = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            own += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    names = [ast.alias(name) for name in own if name not in twins and not name.startswith("_")]
+    return [*kept, ast.ImportFrom(module.__name__, names, 0)] if names else kept
 
 
 class _Plain(ast.NodeTransformer):

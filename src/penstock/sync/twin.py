@@ -19,7 +19,7 @@ from penstock import wiring
 from penstock.errors import PenstockError, Rejected
 from penstock.sdk import client
 
-OURS = "penstock.sdk."
+OURS = "penstock."
 """Objects of these modules that have something to await are given as twins; all others as they are."""
 _END: Any = object()
 
