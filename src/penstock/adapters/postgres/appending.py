@@ -6,6 +6,7 @@ itself first, under the same lock; so the usual case pays nothing for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -120,10 +121,14 @@ class Batch:
         return done
 
 
-def _columns(rows: Any, width: int) -> list[list[Any]]:
-    return (
-        [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
-    )
+def _columns(rows: Any, width: int) -> list[Sequence[Any]]:
+    """By column; one of nothing but nulls is empty, which `unnest` fills up: the driver looks at each value, nulls too."""
+    if not rows:
+        return [()] * width
+    return [
+        () if column[0] is None and column.count(None) == len(column) else column
+        for column in zip(*rows, strict=True)
+    ]
 
 
 def _start(row: Row, hash: bytes, ahead: int) -> tuple[Any, ...]:
