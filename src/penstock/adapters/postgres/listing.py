@@ -23,7 +23,9 @@ BY_ATTRIBUTE = "attributes a JOIN runs r ON r.run = a.run"
 SHAPE = (
     "SELECT set_config('enable_sort', $1, true), set_config('enable_hashjoin', 'off', true),"
     " set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', $1, true),"
-    " set_config('enable_seqscan', $1, true), set_config('plan_cache_mode', 'force_custom_plan', true)"
+    " set_config('enable_seqscan', $1, true), set_config('plan_cache_mode', 'force_custom_plan', true),"
+    # To start a worker takes longer than a page does.
+    " set_config('max_parallel_workers_per_gather', '0', true)"
 )
 
 
