@@ -220,6 +220,57 @@ async def test_a_failed_transaction_and_another_database_are_refused(postgres: A
     postgres.drop(elsewhere)
 
 
+async def test_a_transaction_left_open_delays_and_hides_nobody(postgres_url: str) -> None:
+    """1,000 runs start and complete beside it, and a follower sees every event, then those of the late one."""
+    shop = Shop(postgres_url, "asyncpg")
+    async with shop.engine() as engine, shop.connected() as db:
+        store = engine._runs.engine.store
+        closed, seen = asyncio.Event(), list[int]()
+
+        async def follow() -> None:
+            after = 0
+            while True:
+                found = await store.follow(after=after)
+                seen.extend(each.position for each in found)
+                after = seen[-1] if seen else 0
+                if not found:
+                    if closed.is_set():
+                        return
+                    await asyncio.sleep(0.005)
+
+        following = asyncio.ensure_future(follow())
+        await shop.do(db, "BEGIN")
+        late = await engine.start("echo", 0, id="late", connection=db)
+        runs = await asyncio.gather(*(engine.start("echo", n) for n in range(1000)))
+        assert await asyncio.gather(*(run.result() for run in runs)) == list(range(1000))
+        rows = [await engine._runs.find(run.id) for run in runs[::100]]
+        assert all(row.position <= await store.head() for row in rows)
+        async with asyncio.timeout(10):
+            while not seen or seen[-1] < await store.head():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        before = seen[-1]
+        await shop.do(db, "COMMIT")
+        assert await late.result() == 0
+        assert min(item.position for item in await late.history()) > before
+        closed.set()
+        await following
+        assert seen == list(range(1, await store.head() + 1))
+
+
+async def test_on_sqlite_others_wait_for_the_lock_and_lose_nothing(tmp_path: Path) -> None:
+    shop = Shop(f"sqlite:///{tmp_path / 'shop.db'}", "sqlite")
+    async with shop.engine() as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN IMMEDIATE")
+        asked = await engine.start("echo", 1, connection=db)
+        waiting = asyncio.ensure_future(engine.start("echo", 2))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await shop.do(db, "COMMIT")
+
+        assert await (await waiting).result() == 2
+        assert await asked.result() == 1
+
+
 async def test_memory_has_no_transactions_to_share() -> None:
     async with penstock.open("memory:", activities=[echo]) as engine:
         await engine.register(ECHO)

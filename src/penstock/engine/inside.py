@@ -2,13 +2,12 @@
 
 The committer takes such a result between two commits, decides it alone, and lets the transaction append it. Killed before
 the commit, neither is there, and the attempt is lost; after it, both are. Refused, it is rolled back and the attempt lost
-as well, never charged. Where a transaction holds the store's one write lock (SQLite) the committer also waits for the
-activity itself, within its time limit: nobody could commit anyway.
+as well, never charged. Where a transaction holds the store's one write lock (SQLite) the whole attempt is one step of the
+event loop, within its time limit: application code in the loop that waits for that lock would else wait for ever.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from functools import partial
@@ -186,10 +185,9 @@ class Inside:
         job.connection = transaction.connection
         if points.reach is not None:
             points.reach("inside.begun")
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        engine.activities.begin(job, lambda _, outcome: done.set_result(outcome))
         try:
-            await self._finished(transaction, job, await done)
+            # Nothing from here to the commit gives the loop to anybody else.
+            await self._finished(transaction, job, engine.activities.perform(job))
             while (
                 self._results
             ):  # its own: nobody else makes any here, and nobody commits before it

@@ -169,6 +169,14 @@ class Requests:
                 hint="start it again",
             )
 
+    async def started(self, id: str) -> Row | None:
+        """The run of that id; if another process asked for it inside a transaction, once it is one."""
+        store, pause = self._engine.store, PAUSE_SECONDS_FIRST
+        while (row := await store.find(id)) is None and await store.requested(id):
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.3, PAUSE_SECONDS_MAX)
+        return row or await store.find(id)
+
     @property
     def pending(self) -> bool:
         return bool(self._pending)

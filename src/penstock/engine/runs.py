@@ -281,7 +281,12 @@ class LocalRuns:
                 return await self._outcome(await engine.observers.closing(id))
         with engine.following.run(id):
             while True:
-                ended = await self._ended(id)
+                try:
+                    ended = await self._ended(id)
+                except NotFound:
+                    if await engine.requests.started(id) is None:
+                        raise
+                    continue  # it was asked for inside a transaction, and is a run now
                 if ended is not None:
                     return await self._outcome(*ended)
 

@@ -45,6 +45,10 @@ class Activities(Protocol):
         what cannot be kept as JSON) comes back as an Outcome."""
         ...
 
+    def perform(self, job: Job) -> Outcome:
+        """Call a plain function and wait for it, here and now, at most `start_to_close` seconds."""
+        ...
+
     def cancel(self, run_id: str, key: str, attempt: int) -> None:
         """Tell the attempt that it is not wanted any more; it still reports."""
         ...

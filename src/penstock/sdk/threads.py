@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from penstock.model.job import Outcome
@@ -113,3 +113,28 @@ class Threads(Generic[T]):
             work = self.waiting.pop()
             if self._wanted(work):
                 self._hand_over(work)
+
+
+class Beside:
+    """One thread for calls that are waited for where they are made."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], Outcome] | None] = SimpleQueue()
+        self._answers: SimpleQueue[Outcome] = SimpleQueue()
+        threading.Thread(target=self._main, name="penstock-transaction", daemon=True).start()
+
+    def call(self, work: Callable[[], Outcome], seconds_max: float) -> Outcome | None:
+        """None if it took longer: it still runs, and this thread is of no more use."""
+        self._calls.put(work)
+        try:
+            return self._answers.get(timeout=seconds_max)
+        except Empty:
+            self._calls.put(None)
+            return None
+
+    def close(self) -> None:
+        self._calls.put(None)
+
+    def _main(self) -> None:
+        while (work := self._calls.get()) is not None:
+            self._answers.put(Context().run(work))

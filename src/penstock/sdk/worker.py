@@ -30,7 +30,7 @@ from penstock.sdk.logs import Logs, Numbered
 from penstock.sdk.outcome import broken, perform, returned
 from penstock.sdk.processes import Processes
 from penstock.sdk.tap import close_tap, open_tap
-from penstock.sdk.threads import Threads
+from penstock.sdk.threads import Beside, Threads
 from penstock.sdk.watchdog import Watchdog
 from penstock.sdk.workflow import Entry, Registry, entry_of
 
@@ -143,14 +143,8 @@ class LocalActivities:
             settle=self._ended,
             wanted=_wanted,
         )
-        # Of their own: who holds a transaction open does not wait until another's thread is free.
-        self._inside: Threads[Execution] = Threads(
-            threads,
-            begun=self._entered,
-            perform=self._in_thread,
-            settle=self._ended,
-            wanted=_wanted,
-        )
+        self._beside: Beside | None = None
+        """The thread of transactional activities that are waited for."""
         self._processes: Processes[Execution] = Processes(
             processes or os.cpu_count() or 1,
             begun=self._entered,
@@ -217,12 +211,35 @@ class LocalActivities:
             # Not `create_task`: an eager factory would call the activity, and `report`, inside of `begin`.
             execution.task = asyncio.Task(self._in_loop(execution), loop=loop, name=job.key)
             self._arm(execution)
-        elif job.connection is not None:
-            self._inside.submit(execution)
         elif kind == "thread":
             self._threads.submit(execution)
         else:
             self._processes.submit(execution)
+
+    def perform(self, job: Job) -> Outcome:
+        entry = self._entries[job.activity]
+        limit = job.start_to_close
+        assert limit is not None
+        told: list[Outcome] = []
+        execution = Execution(self, job, entry, lambda _, outcome: told.append(outcome))
+        try:
+            secrets = {parameter: self._secret(name) for parameter, name in job.secrets}
+        except Exception as error:
+            outcome = broken(entry.name, error, entry.served.retry)
+            outcome.final = isinstance(error, Rejected)
+            return outcome
+        execution.secrets = secrets or None
+        execution.began = True
+        self._open[execution.index] = execution
+        if self._beside is None:
+            self._beside = Beside()
+        done = self._beside.call(lambda: self._in_thread_beside(execution), limit)
+        if done is None:
+            self._beside = None  # it is occupied by who is late
+            self._expired(execution, limit)
+        else:
+            self._settle(execution, done)
+        return told[0]
 
     def cancel(self, run_id: str, key: str, attempt: int) -> None:
         execution = self._open.get((run_id, key, attempt))
@@ -244,7 +261,7 @@ class LocalActivities:
 
     async def close(self, *, drain_seconds: float) -> None:
         self._closing = True
-        for each in (*self._threads.waiting, *self._inside.waiting, *self._processes.waiting):
+        for each in (*self._threads.waiting, *self._processes.waiting):
             self._settle(each, Cut())
         if self._open and drain_seconds > 0:
             await self._drain(drain_seconds)
@@ -257,7 +274,8 @@ class LocalActivities:
         if tasks:
             await asyncio.wait(tasks, timeout=CUT_SECONDS_MAX)
         self._threads.close()
-        self._inside.close()
+        if self._beside is not None:
+            self._beside.close()
         await self._processes.close()
         await self._http.close()
         if self._watchdog is not None:
@@ -307,6 +325,14 @@ class LocalActivities:
         entry, job = execution.entry, execution.job
         retry = entry.served.retry
         return perform(entry.name, entry.parameters, job.arguments, execution.given, retry)
+
+    def _in_thread_beside(self, execution: Execution) -> Outcome:
+        outcome = self._in_thread(execution)
+        loop = self._loop
+        if execution.settled and loop is not None:  # late: nobody waits for it any more
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._ended, execution, outcome)
+        return outcome
 
     def _entered(self, execution: Execution) -> None:
         """A thread or a child process has it: its time begins."""
