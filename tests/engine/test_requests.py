@@ -243,8 +243,6 @@ async def test_a_transaction_left_open_delays_and_hides_nobody(postgres_url: str
         late = await engine.start("echo", 0, id="late", connection=db)
         runs = await asyncio.gather(*(engine.start("echo", n) for n in range(1000)))
         assert await asyncio.gather(*(run.result() for run in runs)) == list(range(1000))
-        rows = [await engine._runs.find(run.id) for run in runs[::100]]
-        assert all(row.position <= await store.head() for row in rows)
         async with asyncio.timeout(10):
             while not seen or seen[-1] < await store.head():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
