@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -214,3 +215,13 @@ async def test_a_reload_under_load_loses_no_run_and_no_attempt(
             types = [item.type for item in await (await engine.get(row.id)).history()]
             assert "task_lost" not in types
             assert types.count("task_completed") == 2, "no attempt was lost, none was made twice"
+
+
+@pytest.mark.parametrize("page", ["fastapi", "litestar", "django"])
+def test_the_page_shows_the_code_that_is_tested(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "howto" / f"{page}.md").read_text()
+    code = (WEB / f"{page}_app.py").read_text()
+    shown = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(shown) >= 4
+    for block in shown:
+        assert block.rstrip() in code

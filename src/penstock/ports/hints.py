@@ -11,12 +11,14 @@ REQUESTS = "\n"
 
 class Hints(Protocol):
     in_append: bool
-    """The store tells within each append's own transaction: `tell` is not called."""
+    """The store tells of each append within its own transaction: `tell` is for other words only."""
 
     def listen(self, heard: Callable[[str], None]) -> str:
         """Call back with the id of each run hinted at; returns the address to be told at."""
         ...
 
-    def tell(self, address: str, run_id: str) -> None: ...
+    def tell(self, address: str, run_id: str) -> None:
+        """Say it to whoever listens there: the id of a run, or a word with a newline in it (`engine/following.py`)."""
+        ...
 
     def close(self) -> None: ...
