@@ -132,7 +132,8 @@ def acknowledged(path: str) -> set[tuple[str, ...]]:
     """What earlier lives were told is done."""
     try:
         with open(path, encoding="utf-8") as file:
-            return {tuple(line.split()[1:]) for line in file if line.startswith("ack ")}
+            told = {tuple(line.split()[1:]) for line in file if line.startswith("ack ")}
+            return told | {("there", "was", "a", "life")}
     except FileNotFoundError:
         return set()
 
@@ -213,8 +214,8 @@ async def live(orders: Orders) -> bool:
     sqlite_store.SqliteStore.connection_class = Connection
     small()
     workload.seconds_max = orders.seconds
+    done = acknowledged(orders.log)  # before this life makes the file
     workload.trace_to(orders.log)
-    done = acknowledged(orders.log)
     settings = Settings(cache_runs=40, drain_seconds=orders.drain)
     async with penstock.open(
         url_of(orders.database), activities=workload.ACTIVITIES, settings=settings

@@ -38,6 +38,7 @@ class Ownership:
         self._task: asyncio.Task[None] | None = None
         self._claiming: asyncio.Future[bool] | None = None
         self._clean = False
+        self._rounds = 0
         self._silent = 0
         """The token of an owner that was said to be silent."""
         self.counts = {"runs": 0, "lost": 0}
@@ -179,8 +180,12 @@ class Ownership:
                     engine.owner = pulse.owner
                     engine.newest.clear()  # another process may have registered a newer version
                     engine.take_globals(pulse.data)
-                    await engine.load_paused()
-                    await engine.queueing.load()
+                    # In turn, as an idle engine asks its store for little; who changes them sends a hint, too.
+                    self._rounds += 1
+                    if self._rounds % 2:
+                        await engine.load_paused()
+                    else:
+                        await engine.queueing.load()
                     await self._look_around(pulse.head)
                     if pulse.requests:
                         await engine.requests.carry_out()

@@ -110,9 +110,9 @@ def tidy(note: str) -> str:
 @activity(cpu=True)
 def deaf(note: str) -> None:
     """Does not let itself be cancelled."""
-    Path(note).touch()
     while True:
         try:
+            Path(note).touch()  # not before: it could be cancelled here
             time.sleep(60)
         except BaseException:
             continue

@@ -216,8 +216,8 @@ async def test_a_child_that_cannot_be_cancelled_is_killed_after_the_grace(
     reported = children.begin("deaf", {"note": str(note)}, key="d")
     await until(note.exists)
     children.worker.cancel("run", "d", 1)
-    await asyncio.sleep(0.05)
     clock.advance(CANCEL_GRACE_SECONDS - 1)
+    await asyncio.sleep(0.05)
     assert not reported.done()
     clock.advance(1)
 
