@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e . -r requirements-dev.txt
@@ -42,6 +42,9 @@ bench: $(STAMP) ## speed, side by side with the raw limit and with peers
 crash: $(STAMP) ## kill -9 at every named point and at random; power loss
 	@$(BIN)/python tests/crash/run.py $(ARGS)
 	@$(BIN)/python tests/crash/run.py --store postgres $(ARGS)
+
+soak: $(STAMP) ## 30 minutes of mixed load with retention on: memory, files and latency stay flat
+	@$(BIN)/python tests/soak/run.py $(ARGS)
 
 docs: $(STAMP) ## what is generated: the schema's page, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub
