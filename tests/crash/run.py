@@ -25,6 +25,8 @@ from crash.victim import SQLITE_POINTS
 from penstock.engine.points import POINTS
 from support.postgres import Server, serving
 
+ELSEWHERE = ("request.", "inside.", "generation.", "batch.")
+"""Points that have lives of their own: `test_transactions.py`, `test_control.py`."""
 RUNS_A_POINT = 40
 WORKERS = 2
 
@@ -39,7 +41,7 @@ def plans(
 ) -> Iterator[tuple[str, list[Life]]]:
     """For each point: its first occurrence, and a later one if there is; in the life where it is reached."""
     # Those of shared transactions have lives of their own: `test_transactions.py`.
-    shared = {name for name in POINTS if name.startswith(("request.", "inside."))}
+    shared = {name for name in POINTS if name.startswith(ELSEWHERE)}
     names = sorted({*POINTS, *own, *first, *second} - shared)
     for name in names:
         before: list[Life] = []
@@ -152,7 +154,9 @@ def main() -> int:
         server = None if wish.store == "sqlite" else stack.enter_context(serving())
         if wish.only in (None, "points"):
             stories = points(folder, seed, server)
-            names = {s.name.split(":")[0].split(" ")[0] for s in stories if s.kills}
+            names = {
+                s.name.split(":")[0].split(" ")[0] for s in stories if s.kills and not s.missed
+            }
             later = [m for s in stories for m in s.missed]
             missed = [m for m in later if m.split(":")[0] not in names]
             if later:
