@@ -149,8 +149,9 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
         try:
             await work
         except Rejected as error:
-            # An earlier life's command may have done its work unheard, and the run may have ended since.
-            if error.code != "run-closed" or not done:
+            # An earlier life's command may have done its work unheard, and the run may have ended since; a short one
+            # may have ended before it could be paused.
+            if error.code != "run-closed" or not (done or word in ("pause", "resume")):
                 raise
             trace("moot", name, word)
             return
