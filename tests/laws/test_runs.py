@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from penstock.core.evolve import evolve
-from penstock.core.flow import Flow, static
+from penstock.core.flow import Flow
 from penstock.core.invariants import broken
+from penstock.core.keys import static
 from penstock.core.owed import owed, reasons
 from penstock.core.plan import Plan
 from penstock.core.turn import Turn

@@ -223,7 +223,7 @@ def _show(view: RunView) -> None:
 
 def in_order(tasks: list[TaskView]) -> list[TaskView]:
     """As they began; what is inside a task after it, in order of its numbers."""
-    from penstock.core.flow import natural
+    from penstock.core.keys import natural
 
     began = {task.key: task.scheduled_at or 0.0 for task in tasks if "/" not in task.key}
 

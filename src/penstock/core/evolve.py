@@ -12,9 +12,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.core import hands
-from penstock.core.flow import BEGIN, DEADLINE, RUN, Flow, static
+from penstock.core.flow import Flow
 from penstock.core.generations import reset, resume, rewind
 from penstock.core.identity import remember, signal_digest
+from penstock.core.keys import BEGIN, DEADLINE, RUN, static
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
 from penstock.core.values import encode

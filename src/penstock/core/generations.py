@@ -6,7 +6,8 @@ what is to be undone is undone first. Which point a generation goes on from is c
 
 from __future__ import annotations
 
-from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow
+from penstock.core.flow import Flow
+from penstock.core.keys import BEGIN, DEADLINE, GRACE, RUN
 from penstock.core.owed import owed
 from penstock.model import events as e
 from penstock.model.effects import Execute

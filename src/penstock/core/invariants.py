@@ -1,6 +1,6 @@
 """What holds of every Run between two events; asserted by the laws, the simulator and the verifier.
 
-Nothing here is needed to run: it says again, from another side, what `core/flow.py` keeps.
+Nothing here is needed to run: it says again, from another side, what `core/flow.py` and its parts keep.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from penstock.core.flow import BEGIN, DEADLINE, GRACE, RUN, Flow
+from penstock.core.flow import Flow
+from penstock.core.keys import BEGIN, DEADLINE, GRACE, RUN
 from penstock.core.owed import owed, reasons
 from penstock.core.plan import Node
 from penstock.model.run import (

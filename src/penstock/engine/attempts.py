@@ -11,7 +11,7 @@ import logging
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.decide import LOST_CAREFUL, POISON_LOSSES
+from penstock.core.attempts import LOST_CAREFUL, POISON_LOSSES
 from penstock.core.owed import owed
 from penstock.core.values import Need
 from penstock.engine import points

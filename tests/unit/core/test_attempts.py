@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.decide import careful
+from penstock.core.attempts import careful
 from penstock.errors import Rejected
 from penstock.model import commands as c
 from penstock.model import effects as f

@@ -120,7 +120,7 @@ def test_10000_passes_that_never_wait_are_one_event() -> None:
 
 
 def test_a_flow_that_never_waits_and_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.core.flow.ADVANCES_MAX", 20_000)
+    monkeypatch.setattr("penstock.core.links.ADVANCES_MAX", 20_000)
     large = Large(
         {
             "tasks": {
