@@ -22,6 +22,7 @@ from penstock.ports.store import Owner, Position, Row
 log = logging.getLogger("penstock.engine")
 
 RENEW_SECONDS = 2.0
+SAY_SECONDS = 0.2
 LEASE_SECONDS = 6.0
 """An owner that has not renewed for so long may be taken over from, if its process lives or not (SPEC 4.8)."""
 STANDBY_SECONDS = 0.5
@@ -86,8 +87,14 @@ class Ownership:
     async def _claim(self) -> bool:
         engine = self._engine
         before = await engine.store.owner()
-        self._say_who_is_silent(before)
-        owner = await engine.store.claim(engine.node, self._address)
+        # Only if it cannot be had at once: a process that is dead owns nothing, however long it has been silent.
+        saying = engine.clock.call_at(
+            engine.clock.now() + SAY_SECONDS, lambda: self._say_who_is_silent(before)
+        )
+        try:
+            owner = await engine.store.claim(engine.node, self._address)
+        finally:
+            saying.cancel()
         if owner is None:
             return False
         # The one before has let go properly, and nobody has come and gone meanwhile.
