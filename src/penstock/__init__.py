@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock import sync
+from penstock.engine.settings import Settings
 from penstock.errors import (
     Busy,
     CompleteLater,
@@ -41,6 +42,7 @@ __all__ = [
     "Retry",
     "Run",
     "RunFailed",
+    "Settings",
     "Singleton",
     "StartsRefused",
     "StartsStopped",
