@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -13,8 +14,17 @@ from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 ID_CHARACTERS_MAX = 512
 
 
-def checked_id(id: str) -> str:
-    if not id or len(id) > ID_CHARACTERS_MAX or not id.isprintable():
+OPTIONAL = frozenset({"by", "created_by", "task", "to"})
+"""Texts that may be left out; all others are fields that must be text, empty if need be."""
+
+
+def checked_id(id: Any) -> str:
+    if (
+        not isinstance(id, str)
+        or not id
+        or len(id) > ID_CHARACTERS_MAX
+        or not id.isprintable()  # which half of a surrogate pair is not
+    ):
         raise Rejected(
             "id-invalid", f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {id!r:.80}"
         )
@@ -23,24 +33,34 @@ def checked_id(id: str) -> str:
 
 def kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Metadata and attributes as they will be read back; PayloadInvalid for what cannot be kept."""
-    return decode(encode_payload(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX)) if values else {}
+    if values is None or values == {}:
+        return {}
+    if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  (from outside)
+        raise Rejected("payload-invalid", f"{values!r:.80} is not a mapping of names to values")
+    return decode(encode_payload(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX))
 
 
 def check_texts(**texts: Any) -> None:
-    """What goes into an event as text must be one that can be kept: one bad word must not cost the others a commit."""
+    """What goes into an event as text must be one that can be read back: else the whole run could not be."""
     for name, text in texts.items():
-        if text is None or (type(text) is str and text.isascii()):
+        if type(text) is str and text.isascii():
             continue
-        try:
-            text.encode()
-            if isinstance(text, str):
+        if text is None and name in OPTIONAL:
+            continue
+        if isinstance(text, str):
+            with suppress(UnicodeEncodeError):
+                text.encode()
                 continue
-        except (AttributeError, UnicodeEncodeError):
-            pass
         raise Rejected("text-invalid", f"`{name}` is {text!r:.80}, not a text that can be kept")
 
 
-def check_times(**seconds: float | None) -> None:
+def check_times(**seconds: Any) -> None:
     for name, value in seconds.items():
-        if value is not None and not isfinite(value):
-            raise Rejected("time-invalid", f"`{name}` is {value}, not a time")
+        if value is None:
+            continue
+        try:
+            good = type(value) in (int, float) and isfinite(value)
+        except OverflowError:
+            good = False
+        if not good:
+            raise Rejected("time-invalid", f"`{name}` is {value!r:.80}, not a time in seconds")

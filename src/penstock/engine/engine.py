@@ -127,6 +127,8 @@ class Engine:
         self._mail: dict[str, list[Item]] = {}
         self._ready: deque[str] = deque()
         self._idle: asyncio.Future[None] | None = None
+        self._unreadable: dict[str, Exception] = {}
+        """What was wrong with runs that could not be loaded, until whoever asked is told."""
         self._named: set[str] = set()
         """Runs whose next append is followed by a snapshot."""
         self._batch: list[tuple[str, list[Item]]] = []
@@ -357,7 +359,8 @@ class Engine:
                     if run_id in self.cache:
                         continue
                     hint = "`penstock list` shows the runs"
-                    self._fail(items, NotFound(f"no run {run_id}", hint=hint))
+                    missing = NotFound(f"no run {run_id}", hint=hint)
+                    self._fail(items, self._unreadable.pop(run_id, missing))
                     return None
                 entry = self._fresh(run_id, first.command, first.plan)
                 items = self._alike(run_id, items)
@@ -645,6 +648,7 @@ class Engine:
             if isinstance(entry, Exception):
                 log.error("run.unreadable", extra={"run": run_id, "error": str(entry)})
                 self._fail(self._mail.pop(run_id, []), entry)
+                self._unreadable[run_id] = entry
                 continue
             self.cache[run_id] = entry
 
