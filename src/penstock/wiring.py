@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Rejected
@@ -21,6 +23,28 @@ if TYPE_CHECKING:
     from penstock.sdk.client import Engine
 
 
+def shown_url(url: str) -> str:
+    """A store's URL for people: a password is never shown, wherever it stands."""
+    head, mark, options = url.partition("?")
+    head = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", head, flags=re.DOTALL)
+    return head + mark + re.sub(r"(?i)((?:^|&)[^=&]*password=)[^&]*", r"\1***", options)
+
+
+def sqlite_file(url: str) -> str:
+    """The file of an SQLite URL."""
+    place = url.partition(":")[2].partition("?")[0]
+    path = place[3:] if place.startswith("///") else place.lstrip("/")
+    if not path:
+        raise Rejected("store-url", f"`{url}` names no file", hint="write sqlite:///file.db")
+    if place.startswith("//") and not place.startswith("///"):
+        raise Rejected(
+            "store-url",
+            f"`{url}` names a host, and an SQLite database is a file",
+            hint=f"write sqlite:///{path}",
+        )
+    return path
+
+
 def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]:
     """The store that a URL names, and how its processes tell each other."""
     scheme, _, rest = url.partition(":")
@@ -33,10 +57,8 @@ def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]
         from penstock.adapters.sqlite.hints import DatagramHints
         from penstock.adapters.sqlite.store import SqliteStore
 
-        place, _, options = rest.partition("?")
-        path = place[3:] if place.startswith("///") else place.lstrip("/")
-        if not path:
-            raise Rejected("store-url", f"`{url}` names no file", hint="write sqlite:///file.db")
+        path = sqlite_file(url)
+        options = rest.partition("?")[2]
         return SqliteStore(
             path, threaded="thread=1" in options.split("&"), clock=clock
         ), DatagramHints()
@@ -55,9 +77,23 @@ def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]
         return PostgresStore(url, clock=clock), NotifyHints(url)
     raise Rejected(
         "store-url",
-        f"`{url}` is no store that we know",
+        f"`{shown_url(url)}` is no store that we know",
         hint="write sqlite:///file.db, postgresql://user:password@host/database or memory:",
     )
+
+
+async def is_there(url: str) -> bool:
+    """Whether a database exists already; asks without making it."""
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        return Path(sqlite_file(url)).exists()  # noqa: ASYNC240 - one look, before anything runs
+    if scheme in ("postgresql", "postgres"):
+        store_of(url, lambda: 0.0)  # the driver may be missing
+        from penstock.adapters.postgres.database import Place
+        from penstock.adapters.postgres.database import is_there as schema_is_there
+
+        return await schema_is_there(Place(url))
+    return scheme != "memory"
 
 
 def restore(url: str, backup: str) -> None:

@@ -360,3 +360,20 @@ def test_importing_penstock_is_quick_and_starts_nothing() -> None:
     code = "import penstock, sys; assert not {'httpx', 'rich', 'matplotlib'} & set(sys.modules), sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert time.perf_counter() - began < 30
+
+
+async def test_an_id_or_a_time_of_another_type(engine: Harness) -> None:
+    await engine.register({"id": "one", "tasks": {"a": {"do": "echo"}}})
+    for options, code in (
+        ({"id": 7}, "id-invalid"),
+        ({"id": b"x"}, "id-invalid"),
+        ({"delay": "x"}, "time-invalid"),
+        ({"delay": True}, "time-invalid"),
+        ({"deadline": "x"}, "time-invalid"),
+        ({"deadline": 12.5}, "time-invalid"),
+    ):
+        given: Any = options
+        with pytest.raises(penstock.Rejected) as caught:
+            await engine.start("one", **given)
+        assert caught.value.code == code
+    assert await engine.list() == []

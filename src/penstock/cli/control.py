@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.inputs import parse_pairs, parse_value
+from penstock.cli.inputs import parse_pairs, parse_status, parse_value
 from penstock.cli.output import COMPLETED, Problem, give, give_json, say, table
 from penstock.cli.runs import act_on, act_options
 from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from penstock.sdk.client import Run
 
 F = TypeVar("F", bound=Callable[..., Any])
+ATTRIBUTE = "attributes."
+"""Before the name of an attribute that looks like a field."""
+NEAR = 0.8
+"""So alike a field is mistyped; `region` is not `version`."""
 FIELDS = {"status": "status", "definition": "definition", "version": "version", "prefix": "id_prefix", "parent": "parent"}  # fmt: skip
 """What `--where` knows beside attributes."""
 
@@ -340,8 +345,17 @@ def on_many(
     query: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     for name, value in parse_pairs(where, "--where").items():
-        if name in FIELDS:
-            query[FIELDS[name]] = str(value).upper() if name == "status" else str(value)
+        if name == "status":
+            query[name] = parse_status(str(value), "--where")
+        elif name in FIELDS:
+            query[FIELDS[name]] = str(value)
+        elif name.startswith(ATTRIBUTE):
+            attributes[name.removeprefix(ATTRIBUTE)] = value
+        elif meant := get_close_matches(name, FIELDS, n=1, cutoff=NEAR):
+            raise Problem(
+                "usage", f"`{name}` is no field of a run", place="--where",
+                hint=f"did you mean `{meant[0]}`? An attribute of that name is {ATTRIBUTE}{name}",
+            )  # fmt: skip
         else:
             attributes[name] = value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.inputs import parse_status
 from penstock.cli.output import COMPLETED, Problem, give_json, say
 from penstock.cli.session import json_option, opened, perform, store_option
 
@@ -103,10 +104,12 @@ def restore_command(id: str | None, backup: str | None, url: str) -> int:
     if (id is None) == (backup is None):
         raise Problem("usage", "what is to be restored?", hint="a run's ID, or --backup FILE")
     if backup is not None:
-        from penstock.wiring import restore
+        from penstock.wiring import restore, shown_url
 
         restore(url, backup)
-        say(f"{backup} restored to {url}; attempts that were under way are recorded as lost")
+        say(
+            f"{backup} restored to {shown_url(url)}; attempts that were under way are recorded as lost"
+        )
         return COMPLETED
 
     async def work() -> int:
@@ -135,13 +138,14 @@ def export_command(
       penstock export runs.jsonl.zst
       penstock export paid.jsonl.zst --definition order --status completed
     """
+    wanted = None if status is None else parse_status(status, "--status")
 
     async def work() -> int:
         async with opened(url) as session:
             count = await session.engine.data.export(
                 file,
                 definition=definition,
-                status=None if status is None else status.upper().replace("-", "_"),
+                status=wanted,
                 id_prefix=prefix,
             )
         say(f"{count} run{'' if count == 1 else 's'} exported to {file}")
@@ -187,10 +191,12 @@ def backup_command(file: str, url: str) -> int:
       penstock restore --backup monday.db --store sqlite:///again.db
     """
 
+    from penstock.wiring import shown_url
+
     async def work() -> int:
         async with opened(url) as session:
             await session.engine.data.backup(file)
-        say(f"{url} copied to {file}")
+        say(f"{shown_url(url)} copied to {file}")
         return COMPLETED
 
     return perform(work())

@@ -62,6 +62,21 @@ def parse_pairs(given: Sequence[str], option: str) -> dict[str, Any]:
     return found
 
 
+def parse_status(text: str, option: str) -> str:
+    """A run's status, or open, closed, in small or capital letters."""
+    from penstock.ports.store import STATUSES  # late
+
+    status = text.upper().replace("-", "_")
+    if status not in STATUSES:
+        from penstock.cli.words import did_you_mean
+
+        raise Problem(
+            "usage", f"`{text}` is no status of a run", place=option,
+            hint=did_you_mean(text, [each.lower() for each in STATUSES]) or ", ".join(STATUSES).lower(),
+        )  # fmt: skip
+    return status
+
+
 def parse_moment(text: str, option: str) -> float:
     """`2h` (ago), or a moment such as 2026-05-01T12:00, local if it names no zone."""
     from penstock.policy.durations import parse  # late

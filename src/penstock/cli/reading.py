@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.humane import ago, duration, local, until
-from penstock.cli.inputs import parse_moment, parse_pairs
+from penstock.cli.inputs import parse_moment, parse_pairs, parse_status
 from penstock.cli.output import (
     COMPLETED,
     FAILED,
-    Problem,
     brief,
     give,
     give_json,
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
     from penstock.ports.store import Row
     from penstock.sdk.client import Run
 
-STATUSES = (
-    "OPEN", "CLOSED", "CREATED", "RUNNING", "WAITING", "PAUSED", "COMPENSATING", "COMPLETED", "FAILED", "CANCELLED",
-    "TERMINATED", "TIMED_OUT", "CONTINUED",
-)  # fmt: skip
 TASKS_SHOWN = 60
 
 
@@ -75,14 +70,7 @@ def list_command(
       penstock list --attr region=eu --since 2h --json
     """
     if status is not None:
-        typed, status = status, status.upper().replace("-", "_")
-        if status not in STATUSES:
-            from penstock.cli.words import did_you_mean
-
-            raise Problem(
-                "usage", f"`{typed}` is no status of a run", place="--status",
-                hint=did_you_mean(typed, [each.lower() for each in STATUSES]) or ", ".join(STATUSES).lower(),
-            )  # fmt: skip
+        status = parse_status(status, "--status")
     wanted: dict[str, Any] = {
         "status": status, "definition": definition, "attributes": parse_pairs(attributes, "--attr"), "after": after,
         "created_after": None if since is None else parse_moment(since, "--since"),

@@ -155,7 +155,9 @@ class Served:
 
 def _worded(owner: Owner, url: str) -> str:
     from penstock.cli.session import owner_text
+    from penstock.wiring import shown_url
 
+    place = shown_url(url)
     if owner.pid == os.getpid():
-        return f"this process ({owner.pid}) executes the runs of {url}; Ctrl-C stops it"
-    return f"{owner_text(owner)}; this one ({os.getpid()}) stands by for {url}"
+        return f"this process ({owner.pid}) executes the runs of {place}; Ctrl-C stops it"
+    return f"{owner_text(owner)}; this one ({os.getpid()}) stands by for {place}"

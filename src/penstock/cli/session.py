@@ -58,11 +58,9 @@ def perform(work: Coroutine[Any, Any, T]) -> T:
 
 def file_of(url: str) -> Path | None:
     """The file of an SQLite URL."""
-    scheme, _, rest = url.partition(":")
-    if scheme != "sqlite":
-        return None
-    place = rest.partition("?")[0]
-    return Path(place[3:] if place.startswith("///") else place.lstrip("/"))
+    from penstock.wiring import sqlite_file
+
+    return Path(sqlite_file(url)) if url.partition(":")[0] == "sqlite" else None
 
 
 def settings_of(**given: Any) -> Settings:
@@ -74,9 +72,11 @@ def settings_of(**given: Any) -> Settings:
 
 def store_flag(url: str) -> str:
     """What to write after a command so that it means this database."""
-    return (
-        "" if url == (os.environ.get("PENSTOCK_STORE") or STORE) else f" --store {shlex.quote(url)}"
-    )
+    if url == (os.environ.get("PENSTOCK_STORE") or STORE):
+        return ""
+    from penstock.wiring import shown_url
+
+    return f" --store {shlex.quote(shown_url(url))}"
 
 
 class Session:
@@ -110,6 +110,7 @@ class Session:
             return await self.engine.get(id)
         except NotFound as error:
             from penstock.cli.words import did_you_mean
+            from penstock.wiring import shown_url
 
             known = [row.id for row in await self.engine.list(limit=NEAR_RUNS)]
             hint = did_you_mean(id, known) or (
@@ -117,7 +118,7 @@ class Session:
                 if known
                 else f"it has no runs; `penstock start FILE{store_flag(self.url)}` starts one"
             )
-            raise NotFound(f"no run `{id}` in {self.url}", hint=hint) from error
+            raise NotFound(f"no run `{id}` in {shown_url(self.url)}", hint=hint) from error
 
     async def owner(self) -> Owner | None:
         """Who executes the runs now, if anybody lives."""
@@ -132,18 +133,18 @@ class Session:
 @asynccontextmanager
 async def opened(url: str, *, create: bool = False) -> AsyncGenerator[Session]:
     """Beside whoever owns the database; a command that only reads never makes a new one."""
+    from penstock.wiring import is_there, shown_url
     from penstock.wiring import open as open_engine
 
-    path = file_of(url)
-    if path is not None and not create and not path.exists():
-        raise Problem(
-            "store-missing", f"there is no database {path}", status=UNREACHABLE,
-            hint="--store URL names another; `penstock run` makes one",
-        )  # fmt: skip
     if url.startswith("memory:") and not create:
         raise Problem(
             "store-missing", "a database in memory ends with its process; there is nothing to look at",
             status=UNREACHABLE, hint="use sqlite:///file.db",
+        )  # fmt: skip
+    if not create and not await is_there(url):
+        raise Problem(
+            "store-missing", f"there is no database {file_of(url) or shown_url(url)}", status=UNREACHABLE,
+            hint="--store URL names another; `penstock run` makes one",
         )  # fmt: skip
     async with open_engine(url, execute=False, settings=settings_of()) as engine:
         session = Session(engine, url)

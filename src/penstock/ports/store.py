@@ -120,6 +120,13 @@ class DefinitionRow(Struct, frozen=True):
     created_by: str | None = None
 
 
+STATUSES = (
+    "OPEN", "CLOSED", "CREATED", "RUNNING", "WAITING", "PAUSED", "COMPENSATING", "COMPLETED", "FAILED", "CANCELLED",
+    "TERMINATED", "TIMED_OUT", "CONTINUED",
+)  # fmt: skip
+"""By which runs are found: theirs, and those that stand for several."""
+
+
 class Query(Struct, frozen=True):
     """Which runs to list: all given fields must hold. Newest first, paged by key (`after`)."""
 

@@ -28,8 +28,9 @@ from penstock.ports.runs import (
     WhyView,
 )
 from penstock.ports.schedules import Debounce, Schedules, Singleton
-from penstock.ports.store import Owner, Query, Row
+from penstock.ports.store import Owner, Row
 from penstock.sdk.data import Data
+from penstock.sdk.filters import checked_query
 from penstock.sdk.projection import Projection
 
 
@@ -366,7 +367,7 @@ class Engine:
         on after a crash: `engine.batch("cancel", definition="order", status="OPEN", by="ann")`. It goes on by itself;
         `batches` looks at it, waits for it, stops it."""
         return await self._runs.control.batches.start(
-            act, Query(**wanted), arguments=arguments or {}, by=by, reason=reason, id=id
+            act, checked_query(wanted), arguments=arguments or {}, by=by, reason=reason, id=id
         )
 
     @property
@@ -399,7 +400,7 @@ class Engine:
 
     async def list(self, **wanted: Any) -> list[Row]:
         """Runs by status, definition, attributes, time: the fields of `Query`."""
-        return await self._runs.list(Query(**wanted))
+        return await self._runs.list(checked_query(wanted))
 
     async def requests(self) -> list[RequestView]:
         """Runs asked for inside transactions: those that wait to be started, and those that were refused and why."""
@@ -490,11 +491,17 @@ def _many(values: Any) -> Sequence[Any]:
     )
 
 
-def _moment(deadline: datetime | timedelta | None) -> float | None:
+def _moment(deadline: Any) -> float | None:
     if deadline is None:
         return None
     if isinstance(deadline, timedelta):
         return (datetime.now().astimezone() + deadline).timestamp()
+    if not isinstance(deadline, datetime):
+        raise Rejected(
+            "time-invalid",
+            f"`deadline` is {deadline!r:.80}, not a time",
+            hint="a datetime with its zone, or a timedelta from now",
+        )
     if deadline.tzinfo is None:
         raise Rejected("time-zone-missing", "a deadline needs a time zone")
     return deadline.timestamp()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.ports.data import Archived, DataLife
-from penstock.ports.store import Query, Row
+from penstock.ports.store import Row
+from penstock.sdk.filters import checked_query
 
 
 class Data:
@@ -60,7 +61,7 @@ class Data:
 
     async def archived(self, **wanted: Any) -> list[Row]:
         """Archived runs by status, definition, attributes, time: the fields of `Query`."""
-        return await self._life.archived(Query(**wanted))
+        return await self._life.archived(checked_query(wanted))
 
     async def restore(self, id: str) -> int:
         """Put an archived run back into the store; its file keeps it too. How many generations that was."""
@@ -68,7 +69,7 @@ class Data:
 
     async def export(self, path: str | Path, **wanted: Any) -> int:
         """Copy runs (all, or those that fit the fields of `Query`) into a new file; how many."""
-        return await self._life.export(Path(path), Query(**wanted))
+        return await self._life.export(Path(path), checked_query(wanted))
 
     async def import_runs(self, path: str | Path, *, take_open: bool = False) -> int:
         """Take the runs of an exported or archived file that are not here yet, all or none; how many. Open runs go on

@@ -351,6 +351,21 @@ async def migrate(db: Connection, place: Place) -> None:
         )
 
 
+async def is_there(place: Place) -> bool:
+    """Whether the schema has anything in it; a server that is away has not said no."""
+    try:
+        db = await connect(place)
+    except Away:
+        return True
+    try:
+        with translating(place):
+            return await _version(db, place) > 0
+    except Away:
+        return True
+    finally:
+        db.terminate()
+
+
 async def _version(db: Connection, place: Place) -> int:
     tables = {
         row[0]

@@ -1,0 +1,30 @@
+"""What `list`, `batch` and `export` are asked to find: the fields of `Query`, checked before anything is done to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.dsl.finding import did_you_mean
+from penstock.errors import Rejected
+from penstock.ports.store import STATUSES, Query
+
+
+def checked_query(wanted: Mapping[str, Any]) -> Query:
+    """A filter with a typing error finds other runs than were meant: it is refused."""
+    fields = Query.__struct_fields__
+    for name in wanted:
+        if name not in fields:
+            raise Rejected(
+                "filter-invalid",
+                f"runs are not found by `{name}`",
+                hint=did_you_mean(name, fields) or f"there are: {', '.join(fields)}",
+            )
+    status = wanted.get("status")
+    if status is not None and status not in STATUSES:
+        raise Rejected(
+            "filter-invalid",
+            f"{status!r:.80} is no status of a run",
+            hint=did_you_mean(str(status), STATUSES) or f"there are: {', '.join(STATUSES)}",
+        )
+    return Query(**wanted)

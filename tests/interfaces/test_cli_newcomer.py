@@ -1,0 +1,125 @@
+"""What somebody new to the command line gets wrong: each is refused with what to write instead, and nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.cli.main import main
+from penstock.wiring import shown_url
+from support.postgres import Server
+
+WAITING = "id: waiting\ntasks:\n  approve: {type: signal}\n"
+Said = tuple[int, str, str]
+Tool = Callable[..., Said]
+
+
+@pytest.fixture
+def tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Tool:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
+    (tmp_path / "waiting.yaml").write_text(WAITING)
+
+    def call(*arguments: str) -> Said:
+        capfd.readouterr()
+        status = main(arguments)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return status, out, err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:s3cret@db:5432/shop?schema=a", "postgresql://ann:***@db:5432/shop?schema=a"),
+        ("postgresql://ann:s3@/cret@db/shop", "postgresql://ann:***@db/shop"),
+        ("postgresql://:s3cret@db/shop", "postgresql://:***@db/shop"),
+        ("postgresql://ann@db/shop", "postgresql://ann@db/shop"),
+        ("postgresql://db/shop?user=ann&password=s3cret&x=1", "postgresql://db/shop?user=ann&password=***&x=1"),
+        ("postgersql://ann:s3cret@db/shop", "postgersql://ann:***@db/shop"),
+        ("sqlite:///shop.db", "sqlite:///shop.db"),
+    ],
+)  # fmt: skip
+def test_a_password_is_not_shown(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+def test_no_command_prints_the_password(postgres_url: str, tool: Tool) -> None:
+    url = postgres_url.replace("postgres@", "postgres:s3cret@")
+    assert "s3cret" in url
+    told = [
+        tool("list", "--store", url),
+        tool("start", "waiting.yaml", "--id", "w", "--store", url),
+        tool("show", "nope", "--store", url),
+        tool("why", "w", "--store", url),
+        tool("pause", "w", "--store", url),
+        tool("list", "--store", url.replace("postgresql", "postgersql")),
+    ]
+    said = "".join(out + err for _, out, err in told)
+    assert "postgres:***@" in said
+    assert "s3cret" not in said
+
+
+def test_looking_makes_no_schema(postgres: Server, postgres_url: str, tool: Tool) -> None:
+    status, _, err = tool("list", "--store", f"{postgres_url}?schema=nope")
+    assert (status, "error[store-missing]" in err) == (4, True)
+    found = postgres.execute("SELECT count(*) FROM pg_namespace WHERE nspname='nope'", postgres_url)
+    assert found == "0"
+
+
+def test_two_slashes_make_no_file(tool: Tool, tmp_path: Path) -> None:
+    for command in (("list",), ("start", "waiting.yaml")):
+        status, _, err = tool(*command, "--store", "sqlite://x")
+        assert (status, "error[store-url]" in err) == (2, True)
+        assert "write sqlite:///x" in err
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("cancel", "--where", "status=bogus"), "`bogus` is no status of a run"),
+        (("terminate", "--where", "status="), "`` is no status of a run"),
+        (("cancel", "--where", "definiton=waiting"), "did you mean `definition`?"),
+        (("export", "out.zst", "--status", "bogus"), "`bogus` is no status of a run"),
+    ],
+)
+def test_a_mistyped_filter_is_refused(command: tuple[str, ...], said: str, tool: Tool) -> None:
+    tool("start", "waiting.yaml", "--id", "w")
+    status, _, err = tool(*command)
+    assert (status, "error[usage]" in err) == (2, True)
+    assert said in err
+    assert tool("batches")[1] == ""
+    assert not Path("out.zst").exists()
+
+
+def test_an_attribute_may_be_called_almost_like_a_field(tool: Tool) -> None:
+    tool("start", "waiting.yaml", "--id", "w", "--attr", "region=eu")
+    for where, found in (("region=eu", 1), ("attributes.definiton=x", 0), ("status=open", 1)):
+        status, _, err = tool("pause", "--where", where)
+        assert (status, f"{found} runs are found" in err) == (0, True), err
+
+
+async def test_a_mistyped_filter_is_refused_by_the_library() -> None:
+    async with penstock.open("memory:", execute=False) as engine:
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"status": "bogus"}, "'bogus' is no status of a run"),
+            ({"status": "open"}, "'open' is no status of a run"),
+            ({"definiton": "order"}, "runs are not found by `definiton`"),
+        ]
+        for wanted, said in cases:
+            for call in (engine.list(**wanted), engine.batch("cancel", **wanted)):
+                with pytest.raises(penstock.Rejected) as caught:
+                    await call
+                assert caught.value.code == "filter-invalid"
+                assert said in str(caught.value)
+                assert caught.value.hint
