@@ -309,3 +309,32 @@ async def test_a_run_read_while_it_is_being_committed_is_not_kept_as_it_was_befo
         there = await store.find("r")
         assert there is not None
         assert revision == there.revision == 2
+
+
+async def test_a_store_that_fails_while_a_standby_takes_over_costs_time_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it cannot give around the claim: the standby owns the database all the same, a moment later."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    for name in ("head", "records", "open_runs"):
+        failed: list[str] = []
+        async with penstock.open(url, activities=[note], node="first") as first:
+            await first.register("id: d\ntasks:\n  t: {do: note, inputs: {value: 1}}\n")
+            context = penstock.open(url, activities=[note], node="second")
+            second = await context.__aenter__()
+        before: Any = getattr(SqliteStore, name)
+
+        async def fails(
+            self: Any, *given: Any, _name: str = name, _before: Any = before, **more: Any
+        ) -> Any:
+            if not failed:
+                failed.append(_name)
+                raise StoreError("away for a moment")
+            return await _before(self, *given, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteStore, name, fails)
+            run = await second.start("d")
+            assert await asyncio.wait_for(run.result(), 20) == 1
+        assert failed == [name]
+        await context.__aexit__(None, None, None)

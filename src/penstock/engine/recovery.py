@@ -87,6 +87,9 @@ class Ownership:
     async def _claim(self) -> bool:
         engine = self._engine
         before = await engine.store.owner()
+        # Before the claim: a store that fails after it must not leave an owner that does not know of itself. What is
+        # written in between is looked at once more.
+        head = await engine.store.head()
         # Only if it cannot be had at once: a process that is dead owns nothing, however long it has been silent.
         saying = engine.clock.call_at(
             engine.clock.now() + SAY_SECONDS, lambda: self._say_who_is_silent(before)
@@ -101,9 +104,11 @@ class Ownership:
         clean = before is None or (before.pid == 0 and owner.token == before.token + 1)
         if points.reach is not None:
             points.reach("recovery.claimed")
-        engine.own(owner, await engine.store.head())
-        await engine.load_paused()
+        # From here on whatever the store does not give now is done by `_keep`, and in the same way.
+        engine.own(owner, head)
+        engine.tending.owned()
         self._clean = clean
+        await engine.load_paused()
         await engine.queueing.load()
         await self._recover(clean=clean)
         await engine.tending.take()

@@ -54,6 +54,10 @@ class Tending:
 
     # --- what the owner calls --------------------------------------------------------------------------------
 
+    def owned(self) -> None:
+        """This process owns the database from now on, and has not looked at anything yet."""
+        self._whole = False
+
     async def take(self) -> None:
         """This process owns the database from now on: all records are looked at once."""
         self._armed.clear()
