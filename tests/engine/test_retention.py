@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -173,3 +176,20 @@ async def test_without_a_rule_all_is_kept(make_store: Callable[[SkipClock], Stor
 async def test_a_rule_that_cannot_be_read_is_refused(engine: Harness, retention: Any) -> None:
     with pytest.raises(DefinitionInvalid):
         await engine.register(kept_for("bad", retention))
+
+
+async def test_the_blobs_of_deleted_runs_go_in_the_same_sweep(tmp_path: Path) -> None:
+    clock, path = SkipClock(), tmp_path / "store.db"
+    settings = Settings(drain_seconds=0, retention=timedelta(days=30))
+    async with harness(
+        activities=[note], store=SqliteStore(path, clock=clock.now), clock=clock, settings=settings
+    ) as engine:
+        await engine.register(PLAIN)
+        for n in range(15):  # more than go in one commit, whose events all do
+            await engine.finish(await engine.start("plain", os.urandom(300_000).hex(), id=f"r{n}"))
+        await engine.skip(days=31)
+        await engine.finish(await engine.start("plain", 1, id="young"))
+        await engine.data.sweep()
+        with closing(sqlite3.connect(path)) as db:
+            assert db.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
+            assert db.execute("SELECT count(*) FROM leftovers").fetchone() == (0,)

@@ -167,7 +167,7 @@ class Archives:
                 keys, token=None if owner is None else owner.token, limit=PURGE_EVENTS
             )
             await asyncio.sleep(0)
-            if not gone.left or not gone.events:
+            if not gone.again:
                 return
             keys = []
 

@@ -174,4 +174,4 @@ class Retention:
         self.counts["purged_runs"] += gone.runs
         self.counts["purged_events"] += gone.events
         await asyncio.sleep(loop.time() - begun)
-        return gone.left and gone.events > 0
+        return gone.again

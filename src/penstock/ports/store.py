@@ -193,7 +193,13 @@ class Purged(Struct, frozen=True):
     runs: int
     events: int
     left: bool
-    """Events of deleted runs are still there: call again, with no keys."""
+    """Events or blobs of deleted runs are still there: call again, with no keys."""
+    blobs: int = 0
+
+    @property
+    def again(self) -> bool:
+        """Whether another call would delete more; the newest event of a store stays until there is a newer one."""
+        return self.left and (self.events > 0 or self.blobs > 0)
 
 
 class Owner(Struct, frozen=True):

@@ -61,10 +61,10 @@ async def purge(db: Connection, keys: Sequence[RunKey], *, token: int | None, li
             await db.execute(f"DELETE FROM {table} WHERE run = ANY($1::bigint[])", doomed)
         await db.execute(SPANS)
     events = int((await db.execute(EVENTS, limit)).rpartition(" ")[2])
-    await db.execute(BLOBS, BLOBS_AT_ONCE)
+    blobs = int((await db.execute(BLOBS, BLOBS_AT_ONCE)).rpartition(" ")[2])
     await db.execute(DONE)
     left = await db.fetchval("SELECT EXISTS (SELECT FROM leftovers)")
-    return Purged(len(found), events, left)
+    return Purged(len(found), events, left, blobs)
 
 
 async def erase(

@@ -61,10 +61,10 @@ def purge(
     if runs:
         db.execute(SPANS)
     events = db.execute(EVENTS, (limit,)).rowcount
-    db.execute(BLOBS, (BLOBS_AT_ONCE,))
+    blobs = db.execute(BLOBS, (BLOBS_AT_ONCE,)).rowcount
     db.execute(DONE)
     (left,) = db.execute("SELECT EXISTS (SELECT 1 FROM leftovers)").fetchone()
-    return Purged(runs, events, bool(left))
+    return Purged(runs, events, bool(left), blobs)
 
 
 def erase(
