@@ -109,6 +109,60 @@ async def test_a_run_that_waits_can_be_stopped_and_one_that_is_stopped_gives_its
     assert BEGUN == [0, 1, 3]
 
 
+@pytest.mark.parametrize("act", ["reset", "replace"])
+async def test_another_generation_takes_over_the_place_of_the_one_before(
+    engine: Harness, act: str
+) -> None:
+    await engine.register(LIMITED)
+    runs = [await engine.start("d", number, id=f"r{number}") for number in range(4)]
+    await engine.settle()
+    if act == "reset":
+        seen = await runs[0].preview(1)
+        await runs[0].reset(1, token=seen.token)
+    else:
+        await engine.start("d", "other", id="r0", if_exists="replace")
+    await engine.settle()
+    (why,) = await runs[3].why()
+    assert "2 of 2 are open" in why.message
+    await go(engine, 0, "other", 1)
+    for run in runs[:2]:
+        await engine.finish(run)
+    await engine.settle()
+    assert 2 in BEGUN
+    assert 3 in BEGUN
+
+
+async def test_a_generation_of_another_definition_gives_the_place_back(engine: Harness) -> None:
+    await engine.register(LIMITED)
+    await engine.register("id: free\ntasks:\n  a: {do: work, inputs: {value: {from: input}}}")
+    for number in range(4):
+        await engine.start("d", number, id=f"r{number}")
+    await engine.settle()
+    await engine.start("free", "other", id="r0", if_exists="replace")
+    await engine.settle()
+    assert BEGUN == [0, 1, "other", 2] or BEGUN == [0, 1, 2, "other"]
+
+
+async def test_a_place_that_another_process_freed_with_a_generation_is_given_on(
+    tmp_path: Path,
+) -> None:
+    clock = SkipClock()
+    async with harness(
+        activities=ACTIVITIES, store=SqliteStore(tmp_path / "a.db", clock=clock.now), clock=clock
+    ) as owner:
+        await owner.register(LIMITED)
+        await owner.register("id: free\ntasks:\n  a: {do: work, inputs: {value: {from: input}}}")
+        for number in range(4):
+            await owner.start("d", number, id=f"r{number}")
+        await owner.settle()
+        async with penstock.open(f"sqlite:///{tmp_path}/a.db", execute=False) as other:
+            await other.start("free", "other", id="r0", if_exists="replace")
+        await owner.start("free", "nudge")  # whoever writes sees that others have written
+        await owner.settle()
+        assert 2 in BEGUN
+        assert 3 not in BEGUN
+
+
 async def test_a_paused_run_is_not_admitted_until_it_is_resumed(engine: Harness) -> None:
     await engine.register(LIMITED)
     runs = [await engine.start("d", number) for number in range(4)]

@@ -250,6 +250,13 @@ async def test_an_update_is_answered_by_an_event(engine: Harness) -> None:
     assert caught.value.code == "update-failed"
 
 
+async def test_an_answer_goes_to_all_who_asked_that_run_and_to_nobody_else(engine: Harness) -> None:
+    a, b = await engine.start("waits", id="a"), await engine.start("waits", id="b")
+    asked = [a.update("go", 1, command_id="u"), b.update("go", 5, command_id="u")]
+    asked.append(a.update("go", 1, command_id="u"))
+    assert await asyncio.wait_for(asyncio.gather(*asked), 5) == [2, 6, 2]
+
+
 async def test_an_update_from_another_process_is_answered_when_the_owner_takes_it(
     tmp_path: Path,
 ) -> None:

@@ -32,17 +32,21 @@ _Name = tuple[str, int]
 class Admission:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._inside: dict[str, set[_Name]] = {}
-        """Open runs that were admitted, by definition, of those that have a limit."""
+        self._places: dict[str, tuple[int, str]] = {}
+        """Open runs that were admitted, of definitions that have a limit: their generation and definition."""
+        self._inside: Counter[str] = Counter()
+        """How many of them each definition has."""
         self._line: dict[str, list[tuple[int, float, int, _Name, int]]] = {}
         """Heaps: the higher priority first, then the older; with its version's limit."""
-        self._waiting: set[_Name] = set()
+        self._waiting: dict[str, int] = {}
+        """Runs in a line, and their generation."""
         self._count = 0
         self.starting = 0
         """Starts of this process that are not on disk yet."""
         self._starting: Counter[str] = Counter()
 
     def clear(self) -> None:
+        self._places.clear()
         self._inside.clear()
         self._line.clear()
         self._waiting.clear()
@@ -86,7 +90,7 @@ class Admission:
             )
         most = plan.runs_max
         if most is not None and plan.definition.limits.get("over") == "refuse":
-            count = len(self._inside.get(definition, ())) + self._starting[definition]
+            count = self._inside[definition] + self._starting[definition]
             if engine.owner is None:
                 count = await engine.store.count(Query(status="OPEN", definition=definition))
             if count >= most:
@@ -110,10 +114,15 @@ class Admission:
     def want(self, run: Run, plan: Plan) -> None:
         """The run is held: it goes on when there is a place."""
         name = (run.id, run.generation)
-        if name in self._waiting or run.paused:
+        if self._waiting.get(run.id) == run.generation or run.paused:
             return
         assert plan.runs_max is not None
-        self._waiting.add(name)
+        self._waiting[run.id] = run.generation
+        place = self._places.get(run.id)
+        if place is not None and place[0] < run.generation and place[1] == run.definition:
+            self._take(*name, run.definition)  # the place of the generation before is its own
+            self._engine.errands.run(self._admit(name))
+            return
         self._count += 1
         line = self._line.setdefault(run.definition, [])
         heappush(line, (run.priority, run.created_at, self._count, name, plan.runs_max))
@@ -122,40 +131,71 @@ class Admission:
     def joined(self, run: Run) -> None:
         """An open run of a definition with a limit that is not held."""
         if not run.held:
-            self._inside.setdefault(run.definition, set()).add((run.id, run.generation))
+            self._forget_waiting(run.id, run.generation)
+            self._take(run.id, run.generation, run.definition)
 
     def left(self, run: Run) -> None:
         """It has ended, or is held again."""
-        name = (run.id, run.generation)
-        self._waiting.discard(name)
-        inside = self._inside.get(run.definition)
-        if inside is not None:
-            inside.discard(name)
+        self._forget_waiting(run.id, run.generation)
+        self._give(run.id, run.generation)
         self.more(run.definition)
 
+    def seen(self, run: Run, plan: Plan) -> None:
+        """The run as it is stored, whoever wrote that: the generations before it have ended."""
+        if plan.runs_max is not None and not run.closed:
+            self.joined(run)
+        if run.generation > 1:
+            self._forget_waiting(run.id, run.generation - 1)
+            self._give(run.id, run.generation - 1)
+
+    def _take(self, run_id: str, generation: int, definition: str) -> None:
+        """A run has one place: the newer generation takes over that of the older."""
+        place = self._places.get(run_id)
+        if place is not None and place[0] > generation:
+            return
+        self._inside[definition] += 1
+        self._places[run_id] = (generation, definition)
+        if place is not None:
+            self._inside[place[1]] -= 1
+            self.more(place[1])
+
+    def _give(self, run_id: str, generation: int) -> None:
+        """The place of this generation, or of an older one, is free."""
+        place = self._places.get(run_id)
+        if place is not None and place[0] <= generation:
+            del self._places[run_id]
+            self._inside[place[1]] -= 1
+            self.more(place[1])
+
+    def _forget_waiting(self, run_id: str, generation: int) -> None:
+        if self._waiting and self._waiting.get(run_id, generation + 1) <= generation:
+            del self._waiting[run_id]
+
     def holds(self, row: Row) -> bool:
-        name = (row.id, row.generation)
-        return name in self._inside.get(row.definition, ()) or name in self._waiting
+        """The run, as this generation or an older one, has a place or waits for one."""
+        place = self._places.get(row.id)
+        if place is not None and place[0] <= row.generation:
+            return True
+        return self._waiting.get(row.id, row.generation + 1) <= row.generation
 
     def more(self, definition: str) -> None:
         engine, line = self._engine, self._line.get(definition)
         if not line or engine.owner is None or engine.recovering or engine.stopping:
             return
-        inside = self._inside.setdefault(definition, set())
-        while line and len(inside) < line[0][4]:
+        while line and self._inside[definition] < line[0][4]:
             name = heappop(line)[3]
-            if name in self._waiting:
-                inside.add(name)
-                engine.errands.run(self._admit(name, definition))
+            if self._waiting.get(name[0]) == name[1]:
+                self._take(*name, definition)
+                engine.errands.run(self._admit(name))
         if not line:
-            del self._line[definition]
+            self._line.pop(definition, None)
 
     def recovered(self) -> None:
         """All open runs are counted."""
         for definition in list(self._line):
             self.more(definition)
 
-    async def _admit(self, name: _Name, definition: str) -> None:
+    async def _admit(self, name: _Name) -> None:
         engine, run_id = self._engine, name[0]
         admitted = False
         try:
@@ -167,15 +207,14 @@ class Admission:
         except PenstockError:
             pass  # it is gone, or the store is: whoever loads the run again finds that it is held
         finally:
-            self._waiting.discard(name)
+            self._forget_waiting(*name)
             if not admitted:
-                self._inside.get(definition, set[_Name]()).discard(name)
-                self.more(definition)
+                self._give(*name)
 
     def why(self, run: Run, plan: Plan) -> str:
         """What a held run waits for, with the figures."""
         inside, waiting = (
-            len(self._inside.get(run.definition, ())),
+            self._inside[run.definition],
             len(self._line.get(run.definition, ())),
         )
         return (

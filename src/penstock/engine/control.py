@@ -173,7 +173,8 @@ class LocalControl:
         raw = encode_payload(payload)
         check_texts(name=name, by=by, command_id=command_id)
         update_id = command_id or uuid.uuid4().hex
-        answer, closed = engine.observers.answering(update_id), engine.observers.closing(id)
+        observers = engine.observers
+        answer, closed = observers.answering(id, update_id), observers.closing(id)
         search = _Search(self._engine, id, update_id)
         try:
             command = c.SendSignal(
@@ -194,9 +195,8 @@ class LocalControl:
                     return decode(found)
                 pause = min(LOOK_SECONDS_MAX, max(LOOK_SECONDS, pause * 1.3))
         finally:
-            answer.cancel()
-            engine.observers.unanswered(update_id)
-            engine.observers.unheard(id, closed)
+            observers.unanswered(id, update_id, answer)
+            observers.unheard(id, closed)
 
     async def signal_with_start(
         self, definition: str, input: Any, name: str, payload: Any = None, *, id: str, by: str | None = None,

@@ -541,7 +541,7 @@ class Engine:
             else:
                 for effect in outcome.effects:
                     if isinstance(effect, f.Answer):
-                        self.observers.answer(effect)
+                        self.observers.answer(run_id, effect)
             if points.reach is not None:
                 points.reach("settle.performed")
             if run.closed:
@@ -735,6 +735,8 @@ class Engine:
         self.attempts.keep(run, wanted)
         self._perform(run_id, entry, wanted)
         self._arm(run_id, entry)
+        if run.generation > 1 or entry.flow.plan.runs_max is not None:
+            self.admission.seen(run, entry.flow.plan)
         if run.closed:
             self._closed(run_id, entry)
 
@@ -801,7 +803,7 @@ class Engine:
                 case f.Admit():
                     self.admission.want(run, entry.flow.plan)
                 case f.Answer():
-                    self.observers.answer(effect)
+                    self.observers.answer(run_id, effect)
 
     def _arm(self, run_id: str, entry: Entry) -> None:
         run = entry.flow.run

@@ -36,7 +36,8 @@ Queue = asyncio.Queue["Noticed | None"]
 class Observers:
     def __init__(self) -> None:
         self._results: dict[str, list[asyncio.Future[Entry]]] = {}
-        self._answers: dict[str, asyncio.Future[bytes]] = {}
+        self._answers: dict[tuple[str, str], list[asyncio.Future[bytes]]] = {}
+        """By run and update: an id is of one run, and the same update may be asked for twice at a time."""
         self._watchers: dict[str, list[Queue]] = {}
         self._pokes: dict[str, list[asyncio.Future[None]]] = {}
         self._ends: dict[str, dict[str, Callable[[str], Any]]] = {}
@@ -55,9 +56,9 @@ class Observers:
         """Call `told(word)` once when the run is closed, if this process learns of it; the same word only once."""
         self._ends.setdefault(run_id, {})[word] = told
 
-    def answering(self, update_id: str) -> asyncio.Future[bytes]:
+    def answering(self, run_id: str, update_id: str) -> asyncio.Future[bytes]:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answers[update_id] = future
+        self._answers.setdefault((run_id, update_id), []).append(future)
         return future
 
     def watch(self, run_id: str) -> Queue:
@@ -103,9 +104,14 @@ class Observers:
             for queue in queues:
                 queue.put_nowait(noticed)
 
-    def unanswered(self, update_id: str) -> None:
+    def unanswered(self, run_id: str, update_id: str, future: asyncio.Future[bytes]) -> None:
         """Whoever waited for the answer has gone."""
-        self._answers.pop(update_id, None)
+        future.cancel()
+        futures = self._answers.get((run_id, update_id))
+        if futures is not None and future in futures:
+            futures.remove(future)
+            if not futures:
+                del self._answers[run_id, update_id]
 
     def unheard(self, run_id: str, future: asyncio.Future[Entry]) -> None:
         """Whoever waited for the end has gone."""
@@ -116,9 +122,10 @@ class Observers:
             if not futures:
                 del self._results[run_id]
 
-    def answer(self, effect: f.Answer) -> None:
-        future = self._answers.pop(effect.id, None)
-        if future is not None and not future.done():
+    def answer(self, run_id: str, effect: f.Answer) -> None:
+        for future in self._answers.pop((run_id, effect.id), ()):
+            if future.done():
+                continue
             if effect.refused:
                 future.set_exception(Rejected("update-failed", effect.refused))
             else:
@@ -154,7 +161,7 @@ class Observers:
 
     def abandon(self, error: BaseException) -> None:
         """The engine ends: nobody learns anything more here."""
-        for futures in [*self._results.values(), list(self._answers.values())]:
+        for futures in [*self._results.values(), *self._answers.values()]:
             for future in futures:
                 if not future.done():
                     future.set_exception(error)
