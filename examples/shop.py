@@ -1,4 +1,4 @@
-"""A shop's activities, for `make run`: `penstock run examples/demo.yaml --app examples/shop.py`.
+"""A shop's activities, for `make run` (`penstock run examples/demo.yaml --app examples/shop.py`) and for order.yaml.
 
 They only sleep a little and say what a real shop would have done. What they keep in memory is forgotten when the
 process ends; what Penstock keeps is not: kill the demo half way, start it again, and it goes on.
@@ -11,7 +11,7 @@ import time
 
 from penstock import Fail, Retry, activity
 
-PRICES = {"pen": 250, "ink": 900, "paper": 450, "ruler": 320, "desk": 24_900}
+PRICES = {"pen": 250, "ink": 900, "paper": 450, "ruler": 320, "desk": 24_900, "A1": 1_999}
 _hiccups: set[str] = set()
 
 
@@ -79,9 +79,18 @@ async def choose_gift(name: str) -> str:
 
 
 @activity
-async def ship_parcel(things: list[str], gift: str | None = None) -> dict[str, object]:
+async def ship_parcel(
+    things: list[str] | str, gift: str | None = None, note: str = ""
+) -> dict[str, object]:
     await asyncio.sleep(1.5)
-    return {"parcel": f"{len(things)} things" + (f" and {gift}" if gift else "")}
+    parcel = things if isinstance(things, str) else f"{len(things)} things"
+    return {"parcel": parcel + (f" and {gift}" if gift else ""), "note": note}
+
+
+@activity
+async def decline_order(sku: str) -> str:
+    await asyncio.sleep(0.4)
+    return f"no {sku} this time"
 
 
 @activity

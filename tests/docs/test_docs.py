@@ -6,8 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from penstock.model.events import Event
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,6 +47,20 @@ def test_each_page_has_a_database_of_its_own() -> None:
         }:
             assert name not in used, f"{page.name}: {name} is that of {used[name]}"
             used[name] = page.name
+
+
+def test_the_index_names_every_page_but_those_of_errors() -> None:
+    index = ROOT / "docs" / "README.md"
+    named = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
+
+    assert {p for p in PAGES if p.parent.name != "errors" and p != index} <= named
+
+
+def test_the_page_on_listeners_names_every_type_of_event() -> None:
+    page = (ROOT / "docs" / "howto" / "listeners.md").read_text()
+    named = re.findall(r"`(\w+)`", page[page.index("\nTypes: ") :])
+
+    assert named == sorted(kind.__struct_config__.tag for kind in get_args(Event))
 
 
 @pytest.mark.parametrize(
