@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.ready
+READY := $(VENV)/.ready
+TOOLS := $(VENV)/.tools
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help run test check lint types layers unit bench crash soak docs format clean
@@ -10,47 +11,53 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-$(STAMP): pyproject.toml constraints.txt requirements-dev.txt
+$(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e . -r requirements-dev.txt
+	@echo "setting up $(VENV) (once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q -c constraints.txt -e .
 	@touch $@
 
-run: $(STAMP) ## the product on SQLite, with a demo to look at
+$(TOOLS): $(READY) requirements-dev.txt
+	@echo "setting up the tools for tests and benchmarks in $(VENV) (once; it takes minutes)"
+	@$(BIN)/python -m pip install -q -c constraints.txt -r requirements-dev.txt
+	@touch $@
+
+run: $(READY) ## the product on SQLite, with a demo to look at
 	@$(BIN)/penstock run examples/demo.yaml --app examples/shop.py --id demo --store sqlite:///demo.db --again
 
-test: $(STAMP) ## everything
+test: $(TOOLS) ## everything
 	@$(BIN)/python -m pytest -q
 
 check: lint types layers unit ## format, lint, types, layers, unit tests
 
-lint: $(STAMP)
+lint: $(TOOLS)
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
-types: $(STAMP)
+types: $(TOOLS)
 	@$(BIN)/pyright --warnings
 
-layers: $(STAMP)
+layers: $(TOOLS)
 	@$(BIN)/lint-imports
 
-unit: $(STAMP)
+unit: $(TOOLS)
 	@$(BIN)/python -m pytest -q tests/unit
 
-bench: $(STAMP) ## speed, side by side with the raw limit and with peers
+bench: $(TOOLS) ## speed, side by side with the raw limit and with peers
 	@$(BIN)/python bench/run.py $(ARGS)
 
-crash: $(STAMP) ## kill -9 at every named point and at random; power loss
+crash: $(TOOLS) ## kill -9 at every named point and at random; power loss
 	@$(BIN)/python tests/crash/run.py $(ARGS)
 	@$(BIN)/python tests/crash/run.py --store postgres $(ARGS)
 
-soak: $(STAMP) ## 30 minutes of mixed load with retention on: memory, files and latency stay flat
+soak: $(TOOLS) ## 30 minutes of mixed load with retention on: memory, files and latency stay flat
 	@$(BIN)/python tests/soak/run.py $(ARGS)
 
-docs: $(STAMP) ## what is generated: the schema's page, the stub of penstock.sync
+docs: $(TOOLS) ## what is generated: the schema's page, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub
 	@$(BIN)/python -m penstock.dsl.schema > docs/definition.schema.json
 
-format: $(STAMP)
+format: $(TOOLS)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 clean: ## remove what was built and the demo's database

@@ -119,6 +119,7 @@ class Change(Struct):
     seq: int
     type: str
     status: str
+    """The run's when the event was read: of an event that is past, not the status that it led to."""
     event: Event
 
 
