@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from penstock.engine import points
 from penstock.engine.checks import check_texts, checked_id, kept
+from penstock.engine.records import read, readable, written
 from penstock.errors import NotFound, PenstockError, Rejected, RevisionConflict, StoreError
 from penstock.ports.batches import ACTS, DONE, RUNNING, STOPPED, Batch, Refusal
 from penstock.ports.store import Query, Record
@@ -34,6 +35,7 @@ KEPT_SECONDS = 30 * 86_400.0
 LOOK_SECONDS = 0.05
 LOOK_SECONDS_MAX = 1.0
 TRIES_MAX = 20
+_DECODER = msgspec.json.Decoder(Batch)
 
 
 class LocalBatches:
@@ -73,7 +75,8 @@ class LocalBatches:
         return _batch_of(record)
 
     async def list(self) -> list[Batch]:
-        found = [_batch_of(record) for record in await self._engine.store.records(KIND)]
+        records = await self._engine.store.records(KIND)
+        found = [batch for _, batch in readable(_DECODER, records)]
         return sorted(found, key=lambda batch: -batch.started_at)
 
     async def stop(self, id: str) -> Batch:
@@ -204,13 +207,13 @@ class LocalBatches:
         now = self._engine.clock.now()
         running = batch.state == RUNNING
         return Record(
-            KIND, batch.id, msgspec.json.encode(asdict(batch)), revision,
+            KIND, batch.id, written(_DECODER, batch), revision,
             due=now if running else None, expires=now + KEPT_SECONDS if batch.state == DONE else None,
         )  # fmt: skip
 
 
 def _batch_of(record: Record) -> Batch:
-    return msgspec.json.decode(record.value, type=Batch)
+    return read(_DECODER, record)
 
 
 def _same(there: Batch, wanted: Batch) -> Batch:

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from penstock.core.values import decode
 from penstock.engine import points
+from penstock.engine.records import read, written
 from penstock.engine.schedules import TRIES_MAX
 from penstock.engine.schedules import Start as StartRun
 from penstock.errors import Busy, NotFound, Rejected, RevisionConflict
-from penstock.model.schedule import DEBOUNCE, DEBOUNCE_DECODER, ENCODER, Debounced, Start
+from penstock.model.schedule import DEBOUNCE, DEBOUNCE_DECODER, Debounced, Start
 from penstock.policy.cron import Misfit
 from penstock.policy.timings import seconds
 from penstock.policy.zones import iso
@@ -121,7 +122,7 @@ class Debouncing:
     ) -> Record | None:
         idle = there.window is None and not there.firing
         wanted = Record(
-            kind=DEBOUNCE, id=there.key, value=ENCODER.encode(there),
+            kind=DEBOUNCE, id=there.key, value=written(DEBOUNCE_DECODER, there),
             revision=0 if record is None else record.revision,
             due=None if idle else due if due is not None else there.due,
             expires=self._engine.clock.now() + IDLE_SECONDS if idle else None,
@@ -131,7 +132,7 @@ class Debouncing:
 
 
 def _decoded(record: Record) -> Debounced:
-    return DEBOUNCE_DECODER.decode(record.value)
+    return read(DEBOUNCE_DECODER, record)
 
 
 def _checked(wanted: Debounce) -> tuple[float, float]:

@@ -14,9 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from penstock.engine.queues import Queue
+from penstock.engine.records import read, readable, tell, written
 from penstock.engine.settings import check_reserves, queue_options
-from penstock.errors import Rejected, RevisionConflict
-from penstock.model.queue import DECODER, ENCODER, QueueOptions, QueueRecord, QueueView
+from penstock.errors import Rejected, RevisionConflict, StoreCorrupt
+from penstock.model.queue import DECODER, QueueOptions, QueueRecord, QueueView
 from penstock.ports.store import Record
 
 if TYPE_CHECKING:
@@ -55,7 +56,11 @@ class Queueing:
             if self._seen.get(record.id) == record.revision:
                 continue
             self._seen[record.id] = record.revision
-            held = DECODER.decode(record.value)
+            try:
+                held = read(DECODER, record)
+            except StoreCorrupt as error:
+                tell(record, error)  # the queue keeps the options it has
+                continue
             dispatch.configure(record.id, held.options, by=held.by, reason=held.reason)
 
     async def change(
@@ -65,14 +70,12 @@ class Queueing:
         engine = self._engine
         for _ in range(TRIES_MAX):
             record = await engine.store.record(KIND, name)
-            before = (
-                engine.settings.queues.get(name)
-                if record is None
-                else DECODER.decode(record.value).options
-            )
+            before = engine.settings.queues.get(name)
+            for _, held in readable(DECODER, [] if record is None else [record]):
+                before = held.options
             options = queue_options(name, fields, before)
             check_reserves({**await self._all(), name: options}, engine.settings.tasks_max)
-            body = ENCODER.encode(QueueRecord(options, engine.clock.now(), by, reason))
+            body = written(DECODER, QueueRecord(options, engine.clock.now(), by, reason))
             revision = 0 if record is None else record.revision
             (kept,) = await engine.store.put([Record(KIND, name, body, revision)])
             if not isinstance(kept, RevisionConflict):
@@ -93,7 +96,7 @@ class Queueing:
         return found
 
     async def _all(self) -> dict[str, QueueOptions]:
-        kept = {each.id: DECODER.decode(each.value).options for each in await self._records()}
+        kept = {each.id: held.options for each, held in readable(DECODER, await self._records())}
         return {**self._engine.settings.queues, **kept}
 
     async def views(self) -> list[QueueView]:
@@ -104,8 +107,7 @@ class Queueing:
         record = await engine.store.record(STATE, ALL)
         found = [] if record is None else _WRITTEN.decode(record.value).queues
         known = {view.name: view for view in found}
-        for each in await self._records():
-            kept = DECODER.decode(each.value)
+        for each, kept in readable(DECODER, await self._records()):
             view = known.get(each.id)
             if view is None:
                 view = Queue(each.id, kept.options).view(engine.clock.now())

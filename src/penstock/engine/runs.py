@@ -145,10 +145,7 @@ class LocalRuns:
         created_by: str | None = None, idempotency_key: str = "",
     ) -> tuple[c.StartRun, Plan]:  # fmt: skip
         """What a start asks for, checked, and the plan that it follows."""
-        if priority is not None and priority not in PRIORITIES:
-            raise Rejected(
-                "priority-unknown", f"`{priority}` is no priority; take high, normal or low"
-            )
+        _check_priority(priority)
         if idempotency_key:
             check_texts(idempotency_key=idempotency_key)
             id = id or f"key-{digest_of(idempotency_key.encode())}"
@@ -187,6 +184,7 @@ class LocalRuns:
         """A start that a key holds together with others (SPEC 4.6)."""
         check_texts(created_by=options.get("created_by"))
         check_times(deadline=options.get("deadline"), delay=options.get("delay"))
+        _check_priority(options.get("priority"))
         checked = None if id is None else checked_id(id)
         return await self._keyed.start(
             definition, input, id=checked, by_key=by_key, options=options
@@ -583,6 +581,13 @@ def _count_until(id: str, events: Sequence[Event], at: Moment) -> int:
     if not count:
         raise NotFound(f"run {id} did not exist at {at.isoformat()}")
     return count
+
+
+def _check_priority(priority: Any) -> None:
+    if priority is not None and not (isinstance(priority, str) and priority in PRIORITIES):
+        raise Rejected(
+            "priority-unknown", f"`{priority!s:.40}` is no priority; take high, normal or low"
+        )
 
 
 def _form(raw: bytes | Raw) -> Any:

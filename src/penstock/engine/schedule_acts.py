@@ -15,8 +15,9 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from penstock.core.values import decode
+from penstock.engine.records import read, readable, tell
 from penstock.engine.schedules import TRIES_MAX, Schedules, buried
-from penstock.errors import Busy, NotFound, Rejected
+from penstock.errors import Busy, NotFound, Rejected, StoreCorrupt
 from penstock.model.definition import Definition
 from penstock.model.schedule import (
     BACKFILL_MAX,
@@ -76,12 +77,12 @@ class ScheduleActs:
         found: list[ScheduleView] = []
         while len(found) < limit:
             page = await self._engine.store.records(SCHEDULE, after=after, limit=limit)
-            for record in page:
-                after = record.id
+            for record, schedule in readable(SCHEDULE_DECODER, page):
                 if record.expires is None and len(found) < limit:
-                    found.append(self._view(SCHEDULE_DECODER.decode(record.value), next, []))
+                    found.append(self._view(schedule, next, []))
             if len(page) < limit:
                 break
+            after = page[-1].id
         return found
 
     def _view(self, schedule: Schedule, many: int, open_runs: list[str]) -> ScheduleView:
@@ -107,6 +108,8 @@ class ScheduleActs:
         reason: str = "", **words: Any,
     ) -> ScheduleView:  # fmt: skip
         self._check(by=by, reason=reason, definition=definition)
+        if type(paused) is not bool:
+            raise Rejected("wrong-type", f"`paused` is {paused!r:.40}, not True or False")
         if not ID.match(id):
             raise Rejected(
                 "id-invalid", f"{id!r:.80} is no id of a schedule",
@@ -125,7 +128,7 @@ class ScheduleActs:
         for _ in range(TRIES_MAX):
             record = await self._engine.store.record(SCHEDULE, id)
             if record is not None and record.expires is None:
-                there = SCHEDULE_DECODER.decode(record.value)
+                there = read(SCHEDULE_DECODER, record)
                 if there.plan == plan and (there.declared or not declared):
                     return self._view(there, 5, [])
                 if not declared:
@@ -157,11 +160,10 @@ class ScheduleActs:
             await self.declare(id, plan, declared=True, paused=paused, by=by, reason=reason)
         after = f"{definition.id}."
         while page := await self._engine.store.records(SCHEDULE, after=after, limit=100):
-            for record in page:
-                after = record.id
-                if not after.startswith(f"{definition.id}."):
+            after = page[-1].id
+            for record, there in readable(SCHEDULE_DECODER, page):
+                if not record.id.startswith(f"{definition.id}."):
                     return
-                there = SCHEDULE_DECODER.decode(record.value)
                 if record.expires is None and there.declared and record.id not in declared:
                     await self.delete(record.id, by=by, reason="the definition no longer has it")
 
@@ -204,7 +206,12 @@ class ScheduleActs:
         self._check(by=by, reason=reason)
         now = self._engine.clock.now()
         for _ in range(TRIES_MAX):
-            record, schedule = await self._load(id)
+            try:
+                record, schedule = await self._load(id)
+            except StoreCorrupt as error:
+                tell(Record(SCHEDULE, id, b""), error)
+                await self._engine.store.drop(SCHEDULE, [id])
+                return
             schedule = _acted(schedule, Act(now, "delete", by, reason))
             kept = (await self._engine.store.put([buried(record, schedule, now)]))[0]
             if isinstance(kept, Record):
@@ -355,7 +362,6 @@ class ScheduleActs:
             plan = plan_of(words, self._engine.clock.now())
         except Misfit as error:
             raise refusal(error) from None
-        self._check(priority=plan.priority)
         if not isinstance(plan.definition, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Rejected(
                 "definition-unknown", f"{plan.definition!r:.80} is not the id of a definition"

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from penstock.core.values import decode
 from penstock.engine import points
+from penstock.engine.records import read, written
 from penstock.errors import Busy, NotFound, Rejected, RevisionConflict
 from penstock.model import commands as c
 from penstock.model.schedule import (
@@ -60,12 +61,12 @@ class Schedules:
         record = await self._engine.store.record(SCHEDULE, id)
         if record is None or record.expires is not None:
             return None
-        return record, SCHEDULE_DECODER.decode(record.value)
+        return record, read(SCHEDULE_DECODER, record)
 
     async def put(self, record: Record, schedule: Schedule, due: float | None) -> Record | None:
         """Store it as it is to be; None if somebody else was first."""
         wanted = Record(
-            kind=SCHEDULE, id=schedule.id, value=ENCODER.encode(schedule), revision=record.revision, due=due,
+            kind=SCHEDULE, id=schedule.id, value=written(SCHEDULE_DECODER, schedule), revision=record.revision, due=due,
         )  # fmt: skip
         kept = (await self._engine.store.put([wanted]))[0]
         return None if isinstance(kept, RevisionConflict) else kept
@@ -176,7 +177,7 @@ class Schedules:
 
 def _waits(record: Record) -> bool:
     """It may have something to do though no moment of it is due."""
-    schedule = SCHEDULE_DECODER.decode(record.value)
+    schedule = read(SCHEDULE_DECODER, record)
     return bool(schedule.starting or schedule.buffered or schedule.backfills)
 
 

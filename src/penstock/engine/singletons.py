@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from penstock.engine import points
 from penstock.engine.debounce import check_key
+from penstock.engine.records import read, written
 from penstock.engine.schedules import TRIES_MAX
 from penstock.errors import Busy, Rejected, RevisionConflict
-from penstock.model.schedule import ENCODER, SINGLETON, SINGLETON_DECODER, Held
+from penstock.model.schedule import SINGLETON, SINGLETON_DECODER, Held
 from penstock.ports.store import Record
 
 if TYPE_CHECKING:
@@ -37,14 +38,14 @@ class Singletons:
         for _ in range(TRIES_MAX):
             record = await engine.store.record(SINGLETON, key)
             if record is not None and record.expires is None:
-                named = SINGLETON_DECODER.decode(record.value).run
+                named = read(SINGLETON_DECODER, record).run
                 row = await engine.store.find(named)
                 if row is None:
                     return await self._begin(key, named, attach, begin)
                 if row.open:
                     return _there(key, named, attach)
             wanted = Record(
-                kind=SINGLETON, id=key, value=ENCODER.encode(Held(key, id)),
+                kind=SINGLETON, id=key, value=written(SINGLETON_DECODER, Held(key, id)),
                 revision=0 if record is None else record.revision, due=engine.clock.now() + LOOK_SECONDS,
             )  # fmt: skip
             kept = (await engine.store.put([wanted]))[0]
@@ -70,7 +71,7 @@ class Singletons:
         record = await engine.store.record(SINGLETON, key)
         if record is None or record.expires is not None:
             return
-        row = await engine.store.find(SINGLETON_DECODER.decode(record.value).run)
+        row = await engine.store.find(read(SINGLETON_DECODER, record).run)
         now = engine.clock.now()
         closed = row is not None and not row.open
         wanted = Record(

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from penstock.errors import Busy, PenstockError, RevisionConflict, StoreError
+from penstock.engine.records import tell
+from penstock.errors import Busy, PenstockError, RevisionConflict, StoreCorrupt, StoreError
 from penstock.ports.store import Record
 
 if TYPE_CHECKING:
@@ -70,7 +71,12 @@ class Tending:
                 for record in page:
                     if record.expires is not None:
                         continue
-                    if waits(record) or (record.due is not None and record.due <= now):
+                    try:
+                        at_once = waits(record) or (record.due is not None and record.due <= now)
+                    except StoreCorrupt as error:
+                        tell(record, error)  # it costs the others nothing
+                        continue
+                    if at_once:
                         self.look(kind, record.id)
                     else:
                         self.arm(kind, record.id, record.due)
@@ -115,6 +121,8 @@ class Tending:
         try:
             await self._tend[kind](id)
             self._tries.pop(key, None)
+        except StoreCorrupt as error:  # trying again makes it no better
+            log.error("record.corrupt", extra={"kind": kind, "record": id, "error": str(error)})
         except (StoreError, Busy, RevisionConflict) as error:
             tries = self._tries[key] = self._tries.get(key, 0) + 1
             log.warning("record.again", extra={"kind": kind, "record": id, "error": str(error)})
