@@ -325,10 +325,11 @@ async def test_a_store_that_fails_while_a_standby_takes_over_costs_time_and_noth
         before: Any = getattr(SqliteStore, name)
 
         async def fails(
-            self: Any, *given: Any, _name: str = name, _before: Any = before, **more: Any
-        ) -> Any:
-            if not failed:
-                failed.append(_name)
+            self: Any, *given: Any, _name: str = name, _before: Any = before, _failed: list[str] = failed,
+            **more: Any,
+        ) -> Any:  # fmt: skip
+            if not _failed:
+                _failed.append(_name)
                 raise StoreError("away for a moment")
             return await _before(self, *given, **more)
 

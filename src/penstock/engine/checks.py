@@ -14,7 +14,7 @@ from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 ID_CHARACTERS_MAX = 512
 
 
-OPTIONAL = frozenset({"by", "created_by", "task", "to"})
+OPTIONAL = frozenset({"by", "created_by", "priority", "task", "to", "version", "zone"})
 """Texts that may be left out; all others are fields that must be text, empty if need be."""
 
 
