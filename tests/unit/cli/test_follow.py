@@ -144,6 +144,12 @@ def test_an_event_that_comes_twice_counts_once() -> None:
     assert story.followed.run.revision == 1
 
 
+def test_an_attempt_that_is_recorded_late_says_when_it_began() -> None:
+    assert told(e.TaskStarted(at=AT, key="a", attempt=1)) == "attempt 1 began"
+    late = e.TaskStarted(at=AT + 1.5, key="a", attempt=1, began=AT)
+    assert told(late) == "attempt 1 began 1.5s before"
+
+
 FILLED: dict[str, Any] = {
     "generation": 2, "of": 1, "digest": "d", "values": {"region": "eu"}, "act": "accept",
     "key": "a", "attempt": 2, "failure": Failure(code="bad", message="worse"), "due": AT + 3, "id": "i", "definition": "d",
