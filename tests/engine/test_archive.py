@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -366,3 +367,38 @@ async def test_an_older_copy_in_place_of_the_store_is_found(tmp_path: Path) -> N
         assert await engine.audit() == [
             "the store ends before root 1: an older copy is in its place"
         ]
+
+
+async def test_an_imported_run_was_perhaps_begun_elsewhere(
+    make_store: Make, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+
+    @activity(once=True)
+    async def pay() -> None:
+        calls.append("pay")
+        await asyncio.Event().wait()
+
+    paying = {"id": "paying", "tasks": {"a": {"do": "pay"}}}
+    file = tmp_path / "open.jsonl.zst"
+    async with harness(activities=[pay], store=make_store()) as engine:
+        await engine.register(paying)
+        run = await engine.start("paying", id="p")
+        while not calls:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert "task_started" in [each.type for each in await run.history()]
+        assert await engine.data.export(file) == 1
+
+    async with harness(activities=[], store=make_store()) as other:
+        with pytest.raises(penstock.Rejected, match="is not known here"):
+            await other.data.import_runs(file, take_open=True)
+        assert await ids(other) == []
+    async with harness(activities=[pay], store=make_store()) as other:
+        assert await other.data.import_runs(file, take_open=True) == 1
+        taken = await other.get("p")
+        with pytest.raises(penstock.RunFailed) as failed:
+            await other.finish(taken)
+        assert "whether it took effect is not known" in str(failed.value)
+        assert calls == ["pay"]
+        assert await other.data.import_runs(file, take_open=True) == 0  # it is here, and went on
+        assert await other.audit() == []

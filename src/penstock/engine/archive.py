@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.engine.bundle import SUFFIX, Header, Indexed, Reader, WholeRun, Writer, outside
+from penstock.engine.importing import head_of, taken_over
 from penstock.errors import NotFound, Rejected, RevisionConflict, StoreCorrupt, StoreError
 from penstock.model.codec import decode_event
 from penstock.ports.data import Archived
@@ -273,7 +274,7 @@ class Archives:
             row = await engine.store.find(indexed.row.id, indexed.row.generation)
             if row is None:
                 fresh.append(indexed)
-            elif row.hash != indexed.row.hash:
+            elif not await self._goes_on(row, indexed.row):
                 raise Rejected(
                     "id-taken",
                     f"run {row.id} is here already, with another history; nothing was taken",
@@ -282,22 +283,43 @@ class Archives:
         if fresh:
             for definition in await asyncio.to_thread(lambda: list(reader.definitions())):
                 await engine.store.publish(definition)
+        for indexed in fresh:
+            if indexed.row.open:  # refused before anything is taken
+                await self._append(await asyncio.to_thread(reader.run, indexed))
         for begin in range(0, len(fresh), IMPORT_RUNS):
             part = [
                 await asyncio.to_thread(reader.run, one)
                 for one in fresh[begin : begin + IMPORT_RUNS]
             ]
-            outcomes = await engine.store.append([_append(each) for each in part])
-            for each, outcome in zip(part, outcomes, strict=True):
+            appends = [await self._append(each) for each in part]
+            outcomes = await engine.store.append(appends)
+            for each, append, outcome in zip(part, appends, outcomes, strict=True):
                 if not isinstance(outcome, Appended):
                     raise outcome
-                if outcome.hash != each.row.hash:
+                if outcome.hash != (head_of(append) if each.row.open else each.row.hash):
                     raise StoreCorrupt(
                         f"run {each.row.id} was not stored as it is in {reader.path}"
                     )
                 if each.row.open and engine.owner is not None:
                     engine.refresh(each.row.id)
         return len(fresh)
+
+    async def _goes_on(self, here: Row, there: Row) -> bool:
+        """What is here is what is in the file, or has begun with it."""
+        if here.hash == there.hash:
+            return True
+        found = await self._engine.store.events(here.key, after=there.revision - 1, limit=1)
+        return bool(found) and found[0].hash == there.hash
+
+    async def _append(self, run: WholeRun) -> Append:
+        if run.row.open:
+            return await taken_over(self._engine, run, ArchivedRun(run))
+        return Append(
+            row=replace(run.row, hash=b""),
+            expected=0,
+            payloads=[each.payload for each in run.events],
+            blobs=run.blobs,
+        )
 
 
 ARCHIVED_KEY = -1
@@ -316,15 +338,6 @@ def _check_folder(folder: Path) -> None:
 def _check_new(path: Path) -> None:
     if path.exists():
         raise Rejected("file-exists", f"{path} exists already", hint="choose another name")
-
-
-def _append(run: WholeRun) -> Append:
-    return Append(
-        row=replace(run.row, hash=b""),
-        expected=0,
-        payloads=[each.payload for each in run.events],
-        blobs=run.blobs,
-    )
 
 
 def fits(row: Row, query: Query) -> bool:
