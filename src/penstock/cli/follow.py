@@ -289,7 +289,9 @@ def told(event: e.Event) -> str:
         case e.TaskStarted():
             # Of one that takes long it is recorded a while after it began.
             since = event.at - (event.began or event.at)
-            return f"attempt {event.attempt} began" + (f" {duration(since)} before" if since else "")
+            return f"attempt {event.attempt} began" + (
+                f" {duration(since)} before" if since else ""
+            )
         case e.SnapshotTaken():
             return f"snapshot `{event.name}`" + (f" by {event.by}" if event.by else "")
         case e.TaskProgressed():
