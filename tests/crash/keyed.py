@@ -12,7 +12,7 @@ from penstock import activity
 from penstock.engine.settings import Settings
 from penstock.sdk.attempt import current
 
-RUNS, KEYS = 60, 5
+RUNS, KEYS = 90, 5
 DOCUMENT = """
 id: keyed
 limits: {runs: 20}

@@ -47,7 +47,7 @@ async def test_keys_never_overlap_and_nothing_is_lost_over_kills(tmp_path: Path)
     chance = random.Random(7)
     killed = 0
     for number in range(LIVES_MAX):
-        status = life(database, log, chance.uniform(0.01, 0.25) if number < 12 else None)
+        status = life(database, log, chance.uniform(0.01, 0.06) if number < 12 else None)
         if status == 0:
             break
         assert status == -signal.SIGKILL, status

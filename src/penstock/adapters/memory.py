@@ -434,9 +434,10 @@ class MemoryStore:
         if kept.held_by is not None:
             return None
         token = kept.owner.token + 1 if kept.owner is not None else 1
+        clean = kept.owner is None or kept.owner.pid == 0
         now = self._clock()
         kept.held_by, kept.owner = self, Owner(node, token, address, now, now, os.getpid())
-        return kept.owner
+        return replace(kept.owner, clean=clean)
 
     async def renew(self, owner: Owner) -> Owner:
         kept = self._kept

@@ -100,8 +100,7 @@ class Ownership:
             saying.cancel()
         if owner is None:
             return False
-        # The one before has let go properly, and nobody has come and gone meanwhile.
-        clean = before is None or (before.pid == 0 and owner.token == before.token + 1)
+        clean = owner.clean  # the one before has let go properly
         if points.reach is not None:
             points.reach("recovery.claimed")
         # From here on whatever the store does not give now is done by `_keep`, and in the same way.

@@ -212,6 +212,8 @@ class Owner(Struct, frozen=True):
     since: float
     renewed_at: float
     pid: int = 0
+    clean: bool = False
+    """Of a claim: the owner before had released, or there was none; not kept."""
 
 
 class Pulse(Struct, frozen=True):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 
+from msgspec.structs import replace
+
 from penstock.adapters.postgres.appending import LOCK
 from penstock.adapters.postgres.database import (
     OWNER_LOCK,
@@ -81,7 +83,9 @@ class Ownership:
             await db.execute(LOCK)
             if not locked and not await db.fetchval(EXPIRED):
                 return None
+            clean = await db.fetchval("SELECT pid = 0 FROM owner")
             owner = owner_of(await db.fetchrow(WRITE, node, address, os.getpid()))
+            owner = replace(owner, clean=clean is not False)
         self._token = owner.token
         if not locked:
             await self._evict(db)

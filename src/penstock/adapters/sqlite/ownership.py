@@ -130,8 +130,8 @@ def claim(
         db.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (UNLOCKED, str(token)))
     owner = Owner(node, token, address, since=now, renewed_at=now, pid=os.getpid())
     text = f"INSERT OR REPLACE INTO owner (one, {COLUMNS}) VALUES (1,?,?,?,?,?,?)"
-    db.execute(text, astuple(owner))
-    return owner
+    db.execute(text, astuple(owner)[:6])
+    return replace(owner, clean=before is None or before.pid == 0)
 
 
 def renew(db: sqlite3.Connection, owner: Owner, *, locked: bool, now: float) -> Owner:
@@ -141,7 +141,7 @@ def renew(db: sqlite3.Connection, owner: Owner, *, locked: bool, now: float) -> 
         raise Fenced(token=owner.token, newest=0 if newest is None else newest.token)
     if locked and _unlocked(db, owner.token):
         db.execute("DELETE FROM meta WHERE name=?", (UNLOCKED,))
-    return replace(owner, renewed_at=now)
+    return replace(owner, renewed_at=now, clean=False)
 
 
 def release(db: sqlite3.Connection, owner: Owner) -> None:

@@ -876,7 +876,8 @@ class StoreLaws:
             assert (first.node, first.address) == ("node-1", "/run/one")
             assert await two.claim("node-2", "") is None
             assert await one.claim("node-1", "") is None
-            assert await two.owner() == first
+            assert first.clean
+            assert await two.owner() == replace(first, clean=False)
             renewed = await one.renew(first)
             assert renewed.renewed_at >= first.renewed_at
             assert await two.owner() == renewed
@@ -892,6 +893,7 @@ class StoreLaws:
             second = await two.claim("node-2", "")
             assert second is not None
             assert second.token > first.token
+            assert second.clean
             assert await one.claim("node-1", "") is None
 
     async def test_an_older_token_is_refused(self, factory: Factory) -> None:
