@@ -44,6 +44,10 @@ class World:
         if ticket in self.unwanted:
             return False
         assert ticket not in self.at, "begun twice"
+        key = self.what[ticket].get("key")
+        if key is not None:
+            under_way = sum(1 for each in self.running if self.what[each].get("key") == key)
+            assert under_way < self.what[ticket]["key_limit"]
         self.begun.append(ticket)
         self.at[ticket] = self.clock.now()
         self.running.append(ticket)
@@ -51,7 +55,7 @@ class World:
 
     def offer(self, priority: int = 1, deadline: float | None = None, **more: Any) -> Ticket:
         self.count += 1
-        ticket = (f"r{self.count}", "t", 1, False)
+        ticket = (f"r{self.count}", "t", 1, False, 1)
         self.what[ticket] = {"priority": priority, "since": self.clock.now(), **more}
         if not more and self.dispatch.at_once(ticket):
             return ticket
@@ -79,13 +83,15 @@ OPTIONS = st.builds(
     rate=st.sampled_from([None, 0.5, 10.0]),
     burst=st.integers(1, 3),
 )
+LIMITED = st.builds(QueueOptions, limit=st.sampled_from([None, 1, 1, 2]))
 STEPS = st.lists(
     st.one_of(
         st.tuples(
             st.just("offer"),
             st.sampled_from(QUEUES),
             st.integers(0, 2),
-            st.sampled_from([None, "k", "l"]),
+            st.sampled_from([None, "k", "k", "l"]),
+            st.sampled_from([1, 1, 2]),
             st.sampled_from([None, 5.0, 50.0]),
         ),
         st.tuples(st.just("done"), st.integers(0, 100)),
@@ -98,19 +104,19 @@ STEPS = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.integers(1, 6), STEPS)
+@given(st.integers(1, 6), st.dictionaries(st.sampled_from(QUEUES), LIMITED), STEPS)
 def test_limits_hold_and_nobody_is_lost_or_held_up_for_nothing(
-    limit: int, steps: list[tuple[Any, ...]]
+    limit: int, options: dict[str, QueueOptions], steps: list[tuple[Any, ...]]
 ) -> None:
-    world = World(limit)
+    world = World(limit, **options)
     dispatch = world.dispatch
     dropped: set[Ticket] = set()
     for step in steps:
         match step:
-            case ("offer", queue, priority, key, deadline):
+            case ("offer", queue, priority, key, key_limit, deadline):
                 world.offer(
-                    priority, deadline, queue=queue, tenant=str(priority), key=key, key_limit=1
-                )
+                    priority, deadline, queue=queue, tenant=str(priority), key=key, key_limit=key_limit,
+                )  # fmt: skip
             case ("done", place) if world.running:
                 world.done(place % len(world.running))
             case ("skip", seconds):
@@ -119,10 +125,10 @@ def test_limits_hold_and_nobody_is_lost_or_held_up_for_nothing(
                 ticket = list(dispatch.waiting)[place % len(dispatch.waiting)]
                 dispatch.withdraw(ticket)
                 dropped.add(ticket)
-            case ("set", queue, options):
+            case ("set", queue, changed):
                 kept = {n: q.options.reserve or 0 for n, q in dispatch.queues.items()}
-                if sum({**kept, queue: options.reserve or 0}.values()) < limit:
-                    dispatch.configure(queue, options)
+                if sum({**kept, queue: changed.reserve or 0}.values()) < limit:
+                    dispatch.configure(queue, changed)
             case _:
                 pass
         _sound(world, limit)
@@ -144,7 +150,6 @@ def _sound(world: World, limit: int) -> None:
     keys = Counter(
         world.what[t]["key"] for t in world.running if world.what[t].get("key") is not None
     )
-    assert all(count <= 1 for count in keys.values())
     by_queue = Counter(world.queue_of(t) for t in world.running)
     common = limit - sum(queue.reserve for queue in dispatch.queues.values())
     used = sum(max(0, queue.running - queue.reserve) for queue in dispatch.queues.values())
@@ -156,7 +161,7 @@ def _sound(world: World, limit: int) -> None:
         free = queue.running < queue.reserve or used < common
         key = waiting.key
         blocked = (
-            (key is not None and keys[key] >= 1)
+            (key is not None and keys[key] >= waiting.key_limit)
             or queue.full()
             or (queue.rate is not None and queue.rate.due() > world.clock.now())
             or not free
@@ -290,3 +295,33 @@ def test_who_waits_for_a_key_holds_up_nobody() -> None:
     world.done()
     assert third in world.at
     assert second not in world.dispatch.waiting
+
+
+def test_a_free_key_is_not_kept_for_one_whose_queue_is_full() -> None:
+    world = World(10, lazy=QueueOptions(limit=1))
+    first = world.offer(queue="quick", key="x", key_limit=1)
+    slow = world.offer(queue="lazy", key="x", key_limit=1)
+    second = world.offer(queue="quick", key="x", key_limit=1)
+    long = world.offer(queue="lazy")
+    assert world.running == [first, long]
+
+    world.done()
+    assert world.running == [long, second], "the queue of the one before it is full"
+    world.done()
+    assert slow not in world.at, "now its key is taken"
+    world.done()
+    assert slow in world.at
+
+
+def test_of_one_key_each_has_its_own_limit() -> None:
+    world = World(10)
+    first = world.offer(queue="a", key="x", key_limit=2)
+    second = world.offer(queue="a", key="x", key_limit=2)
+    strict = world.offer(queue="a", key="x", key_limit=1)
+    third = world.offer(queue="a", key="x", key_limit=2)
+    assert world.running == [first, second]
+    world.done()
+    assert world.running == [second, third], "the one before it may only be alone"
+    world.done()
+    world.done()
+    assert world.running == [strict]

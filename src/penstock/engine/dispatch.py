@@ -22,6 +22,8 @@ from penstock.ports.clock import Clock
 
 __all__ = ["Dispatch", "Ticket"]
 
+_Parked = tuple[int, float, int, Waiting]
+
 
 class Dispatch:
     def __init__(
@@ -52,8 +54,8 @@ class Dispatch:
         """Queues that have someone waiting and may have a place for them."""
         self._keys: dict[str, int] = {}
         """Attempts under way by key."""
-        self._parked: dict[str, list[tuple[int, float, int, Waiting]]] = {}
-        """Those that wait for a key: a heap."""
+        self._parked: dict[str, dict[tuple[Queue, int], list[_Parked]]] = {}
+        """Those that wait for a key, by queue and by how many may be under way: heaps."""
         self._count = 0
         self._places = limit
         """The common ones."""
@@ -247,7 +249,7 @@ class Dispatch:
         parked.queue.parked += 1
         self.waiting[waiting.ticket] = parked
         order = float("inf") if parked.deadline is None else parked.deadline
-        line = self._parked.setdefault(key, [])
+        line = self._parked.setdefault(key, {}).setdefault((parked.queue, parked.key_limit), [])
         heappush(line, (parked.priority, order, parked.number, parked))
 
     def _release(self, key: str) -> None:
@@ -259,19 +261,25 @@ class Dispatch:
         self._unpark(key)
 
     def _unpark(self, key: str) -> None:
-        """The next that waits for the key goes back to its queue."""
-        line = self._parked.get(key)
-        while line:
-            parked = heappop(line)[3]
-            if not parked.taken:
-                waiting = _again(parked)
-                parked.queue.parked -= 1
+        """Of each queue the next that waits for the key goes back to it: whichever queue has a place first uses the
+        free key, and those that come too late are parked again."""
+        lines = self._parked.get(key)
+        if lines is None:
+            return
+        under_way = self._keys.get(key, 0)
+        for (queue, limit), line in list(lines.items()):
+            while line and line[0][3].taken:
+                heappop(line)
+            if line and limit > under_way:
+                waiting = _again(heappop(line)[3])
+                queue.parked -= 1
                 self.waiting[waiting.ticket] = waiting
-                waiting.queue.put(waiting, again=True)
-                self._ring.join(waiting.queue.name)
-                self._stirred.append(waiting.queue)
-                break
-        if line is not None and not line:
+                queue.put(waiting, again=True)
+                self._ring.join(queue.name)
+                self._stirred.append(queue)
+            if not line:
+                del lines[queue, limit]
+        if not lines:
             del self._parked[key]
 
     # --- settings --------------------------------------------------------------------------------------------
