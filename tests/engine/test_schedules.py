@@ -457,3 +457,53 @@ async def _started(engine: Any) -> AsyncIterator[str]:
     engine.on("run_started", lambda change: queue.put_nowait(change.run_id))
     while True:
         yield await asyncio.wait_for(queue.get(), 10)
+
+
+async def test_a_change_loses_no_moment_that_its_jitter_holds_back() -> None:
+    async with opened() as engine:
+        for id in ("s", "t"):
+            await engine.schedules.create(id, "quick", cron="0 * * * *", jitter=600)
+        await engine.skip(minutes=60, seconds=1)
+        assert await ids(engine) == await ids(engine, "t/") == []
+        await engine.schedules.update("s", priority="high")
+        await engine.schedules.update("t", cron="30 * * * *")
+        await engine.skip(minutes=15)
+
+        assert await ids(engine) == await ids(engine, "t/") == ["2026-01-01T13:00:00Z"]
+        await engine.skip(hours=1)
+        assert await ids(engine) == ["2026-01-01T13:00:00Z", "2026-01-01T14:00:00Z"]
+        assert await ids(engine, "t/") == ["2026-01-01T13:00:00Z", "2026-01-01T13:30:00Z"]
+
+
+async def test_children_of_its_run_do_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.schedules.OPEN_PAGE", 3)
+    body = {"type": "subworkflow", "config": {"definition": "slow"}}
+    many = {
+        "id": "many",
+        "tasks": {"m": {"type": "map", "config": {"items": "input.n", "body": body}}},
+    }
+    async with opened() as engine:
+        await engine.register(many)
+        await engine.schedules.create("s", "many", {"n": list(range(9))}, cron="0 0 1 1 *")
+        first = await engine.schedules.trigger("s")
+        await engine.settle()
+
+        assert len(await engine.list(status="OPEN")) == 10
+        assert (await engine.schedules.get("s")).open == [first.run]
+        with pytest.raises(Rejected) as refused:
+            await engine.schedules.trigger("s")
+        assert refused.value.code == "schedule-overlap"
+
+
+@pytest.mark.parametrize("overlap", ["buffer", "cancel-other"])
+async def test_a_trigger_that_waits_starts_though_the_schedule_is_paused(overlap: str) -> None:
+    async with opened() as engine:
+        await engine.schedules.create("s", "slow", cron="0 * * * *", overlap=overlap, paused=True)
+        await engine.schedules.trigger("s")
+        second = await engine.schedules.trigger("s")
+        assert second.waits
+        await engine.skip(hours=3)
+
+        assert await (await engine.get(second.run)).status() in ("WAITING", "COMPLETED")
+        view = await engine.schedules.get("s")
+        assert (view.buffered, view.counts.started) == ([], 2)

@@ -38,7 +38,7 @@ from penstock.model.schedule import (
 from penstock.policy import timings
 from penstock.policy.calendars import count_up_to, moments
 from penstock.policy.cron import Misfit
-from penstock.policy.overlap import run_id
+from penstock.policy.overlap import run_id, settled
 from penstock.policy.plans import plan_of, schedule_id, unknown_overlap, words_of
 from penstock.policy.zones import iso
 from penstock.ports.schedules import ScheduleView, Time, Triggered
@@ -136,7 +136,8 @@ class ScheduleActs:
                         "schedule-exists", f"there is a schedule `{id}` already, and it is another",
                         hint=f"engine.schedules.update({id!r}, …) changes it",
                     )  # fmt: skip
-                schedule = _replanned(there, plan, Act(now, "update", by, reason))
+                runs = await self._keeper.open_runs(id)
+                schedule = _replanned(there, plan, Act(now, "update", by, reason), runs)
                 schedule = replace(schedule, declared=True)
             else:
                 schedule = Schedule(
@@ -173,9 +174,10 @@ class ScheduleActs:
         self._check(by=by, reason=reason)
         _, before = await self._load(id)
         plan = await self._plan({**_words(before.plan, changes), **changes})
+        runs = await self._keeper.open_runs(id)
         at = self._engine.clock.now()
         schedule = await self._change(
-            id, lambda there: _replanned(there, plan, Act(at, "update", by, reason))
+            id, lambda there: _replanned(there, plan, Act(at, "update", by, reason), runs)
         )
         return self._view(schedule, 5, [])
 
@@ -342,7 +344,8 @@ class ScheduleActs:
         return found
 
     async def _put(self, record: Record, schedule: Schedule) -> bool:
-        due = None if schedule.paused and not schedule.starting else self._engine.clock.now()
+        idle = schedule.paused and not schedule.starting and not schedule.buffered
+        due = None if idle else self._engine.clock.now()
         if await self._keeper.put(record, schedule, due) is None:
             return False
         await self._engine.tending.tell(SCHEDULE, schedule.id)
@@ -405,19 +408,16 @@ def _words(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Any]:
     return words
 
 
-def _replanned(there: Schedule, plan: Plan, act: Act) -> Schedule:
-    """A new plan holds from now on; it makes up for nothing that the one before would not have done."""
+def _replanned(there: Schedule, plan: Plan, act: Act, runs: list[str]) -> Schedule:
+    """A new plan holds from now on; it makes up for nothing that the one before would not have done, and loses nothing
+    that is owed."""
     if there.plan == plan:
         return there
+    if there.plan.timing != plan.timing:
+        there = settled(there, act.at, runs)
+        there = replace(there, cursor=max(act.at, there.cursor))
     past = (*there.past, PastPlan(there.number, act.at, there.plan))[-PAST_KEPT:]
-    changed = replace(
-        there,
-        plan=plan,
-        number=there.number + 1,
-        past=past,
-        cursor=max(act.at, there.cursor),
-        error="",
-    )
+    changed = replace(there, plan=plan, number=there.number + 1, past=past, error="")
     return _acted(changed, act)
 
 

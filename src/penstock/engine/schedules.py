@@ -45,8 +45,7 @@ Start = Callable[..., Awaitable[str]]
 """`LocalRuns.start`."""
 
 TRIES_MAX = 100
-OPEN_MAX = 1_000
-"""Open runs of one schedule that are looked at."""
+OPEN_PAGE = 1_000
 TOMBSTONE_SECONDS = 86_400.0
 
 
@@ -73,10 +72,14 @@ class Schedules:
 
     async def open_runs(self, id: str) -> list[str]:
         """The schedule's runs that are open; children of theirs have ids below them and are not meant."""
-        rows = await self._engine.store.list(
-            Query(status="OPEN", id_prefix=f"{id}/", limit=OPEN_MAX)
-        )
-        return [row.id for row in rows if row.parent is None]
+        query = Query(status="OPEN", id_prefix=f"{id}/", limit=OPEN_PAGE)
+        found: list[str] = []
+        while True:
+            rows = await self._engine.store.list(query)
+            found.extend(row.id for row in rows if row.parent is None)
+            if len(rows) < OPEN_PAGE:
+                return found
+            query = replace(query, after=rows[-1].key)
 
     async def tend(self, id: str) -> None:
         """Decide what is due, and do it, until nothing more is."""

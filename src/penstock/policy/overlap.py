@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -39,9 +40,9 @@ def run_id(schedule: str, nominal: float) -> str:
 
 def decide(schedule: Schedule, now: float, open_runs: Collection[str]) -> Decision:
     """All that is due now. `open_runs` are those of the schedule, as stored."""
-    if schedule.paused:  # only what was triggered by hand begins
-        return Decision(schedule, now if schedule.starting else None)
     tally = _Tally(schedule, bool(open_runs))
+    if schedule.paused:
+        return _by_hand(tally, now)
     tally.release()
     due = tally.moments(now)
     again = tally.backfill(now)
@@ -55,11 +56,29 @@ def decide(schedule: Schedule, now: float, open_runs: Collection[str]) -> Decisi
     return Decision(tally.result(), due, cancel=cancel, waits=waits)
 
 
+def _by_hand(tally: _Tally, now: float) -> Decision:
+    """While a schedule is paused only what was triggered by hand begins, at once or when its turn comes."""
+    tally.release(by_hand=True)
+    waiting = [each for each in tally.buffered if each.overlap is not None]
+    cancel = tally.open and any(each.overlap == "cancel-other" for each in waiting)
+    due = now if tally.starting else None
+    return Decision(tally.result(), due, cancel=cancel, waits=bool(waiting))
+
+
+def settled(schedule: Schedule, now: float, open_runs: Collection[str]) -> Schedule:
+    """Before another timing holds: all that this one owes is offered, also what its jitter would hold back a little."""
+    if schedule.paused:
+        return schedule
+    tally = _Tally(schedule, bool(open_runs))
+    tally.owed(now)
+    return tally.result()
+
+
 class _Tally:
     """A decision in the making."""
 
     def __init__(self, schedule: Schedule, busy: bool) -> None:
-        self.schedule, self.busy = schedule, busy
+        self.schedule, self.open, self.busy = schedule, busy, busy
         self.starting = list(schedule.starting)
         self.buffered = list(schedule.buffered)
         self.backfills = list(schedule.backfills)
@@ -81,10 +100,16 @@ class _Tally:
             ),
         )  # fmt: skip
 
-    def release(self) -> None:
-        """The first that waits, if nothing is open any more."""
-        if self.buffered and not self.busy and not self.starting:
-            self.start(self.buffered.pop(0))
+    def release(self, *, by_hand: bool = False) -> None:
+        """The first that waits, if nothing is open any more; `by_hand`: of those that were triggered, which have a
+        policy of their own."""
+        if self.busy or self.starting:
+            return
+        for place, waiting in enumerate(self.buffered):
+            if waiting.overlap is not None or not by_hand:
+                del self.buffered[place]
+                self.start(waiting)
+                return
 
     def start(self, waiting: Waiting) -> None:
         self.starting.append(waiting)
@@ -140,6 +165,18 @@ class _Tally:
             else:
                 self.offer(Waiting(nominal))
         return None
+
+    def owed(self, now: float) -> None:
+        """Offer each whose nominal time has come."""
+        plan = self.schedule.plan
+        for nominal in islice(moments(plan.timing, self.cursor), MOMENTS_MAX):
+            if nominal > now:
+                return
+            self.cursor = nominal
+            if now - delayed(plan.timing, self.schedule.id, nominal) > plan.catch_up:
+                self.missed += 1
+            else:
+                self.offer(Waiting(nominal))
 
     def backfill(self, now: float) -> bool:
         """Go on with the first backfill; True if there is more to do at once."""
