@@ -12,6 +12,7 @@ import penstock
 from penstock import Rejected, activity
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine import batches, points
+from penstock.ports.store import Query
 from penstock.testing.harness import Harness, SkipClock, harness
 
 WAITS = {"id": "waits", "tasks": {"s": {"type": "signal", "name": "go"}}}
@@ -177,3 +178,52 @@ async def test_another_process_asks_and_the_owner_does_it(tmp_path: Path) -> Non
         batch = await other.batch("terminate", status="OPEN", by="ann")
         batch = await asyncio.wait_for(other.batches.wait(batch.id), 10)
         assert (batch.state, batch.done) == ("done", 9)
+
+
+@pytest.mark.parametrize(
+    ("act", "given", "code"),
+    [
+        ("attributes", {"arguments": {"values": "abc"}}, "batch-arguments"),
+        ("signal", {"arguments": {"name": 5}}, "batch-arguments"),
+        ("retry", {"arguments": {"task": []}}, "batch-arguments"),
+    ],
+)
+async def test_an_argument_of_a_wrong_type_is_refused_at_the_call(
+    act: str, given: dict[str, Any], code: str
+) -> None:
+    async with harness() as engine:
+        await started(engine, 1)
+        with pytest.raises(Rejected) as refused:
+            await engine.batch(act, **given)
+        assert refused.value.code == code
+        assert await engine.batches.list() == []
+
+
+async def test_a_filter_of_a_wrong_type_is_refused_at_the_call() -> None:
+    async with harness() as engine:
+        await started(engine, 1)
+        for bad in ({"status": 5}, {"attributes": "abc"}, {"created_after": "now"}):
+            query: Any = Query(**bad)
+            with pytest.raises(Rejected) as refused:
+                await engine._runs.batches.start("pause", query, arguments={})  # pyright: ignore
+            assert refused.value.code == "wrong-type"
+        assert await engine.batches.list() == []
+
+
+async def test_a_failure_of_our_own_is_a_refusal_and_the_batch_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = batches.LocalBatches._one  # pyright: ignore[reportPrivateUsage]
+
+    async def broken(self: Any, batch: Any, id: str) -> None:
+        if id == "r1":
+            raise KeyError("oh")
+        await one(self, batch, id)
+
+    monkeypatch.setattr(batches.LocalBatches, "_one", broken)
+    async with harness() as engine:
+        await started(engine, 3)
+        batch = await engine.batch("pause", definition="waits")
+        await engine.settle()
+        batch = await engine.batches.get(batch.id)
+        assert (batch.state, batch.done, batch.refused) == ("done", 2, {"internal": 1})

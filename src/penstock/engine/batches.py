@@ -8,6 +8,7 @@ begins, by the order of keys, is all that it comes to: runs that are started lat
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ from penstock.ports.store import Query, Record
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
     from penstock.engine.runs import LocalRuns
+
+log = logging.getLogger("penstock.engine")
 
 KIND = "batch"
 STEP = 100
@@ -52,9 +55,7 @@ class LocalBatches:
         _check_act(act, arguments)
         check_texts(by=by, reason=reason)
         name = checked_id(id) if id is not None else uuid.uuid4().hex[:12]
-        query = replace(
-            query, attributes=kept(query.attributes), after=None, limit=STEP, newest_generation=True
-        )
+        query = _checked(query)
         batch = Batch(
             name, act, query, arguments=kept(arguments), by=by, reason=reason, started_at=self._engine.clock.now(),
             total=await self._engine.store.count(query),
@@ -159,6 +160,13 @@ class LocalBatches:
                 batch.refused = {**batch.refused, error.code: batch.refused.get(error.code, 0) + 1}
                 if len(batch.examples) < EXAMPLES_MAX:
                     batch.examples = [*batch.examples, Refusal(id, error.code, error.message)]
+            except (
+                Exception
+            ) as error:  # one run that cannot be acted upon must not hold up the others
+                log.exception("batch.failed", extra={"batch": batch.id, "run": id})
+                batch.refused = {**batch.refused, "internal": batch.refused.get("internal", 0) + 1}
+                if len(batch.examples) < EXAMPLES_MAX:
+                    batch.examples = [*batch.examples, Refusal(id, "internal", f"{error!r:.200}")]
 
     async def _one(self, batch: Batch, id: str) -> None:
         runs, control = self._runs, self._runs.control
@@ -240,3 +248,28 @@ def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
             else f"needs {', '.join(sorted(missing))}"
         )
         raise Rejected("batch-arguments", f"a batch of `{act}` {what}")
+    for name, value in arguments.items():
+        match name:
+            case "payload":
+                fits = True
+            case "values":
+                fits = isinstance(value, Mapping)
+            case "task":
+                fits = value is None or isinstance(value, str)
+            case _:
+                fits = isinstance(value, str)
+        if not fits:
+            wanted = "an object" if name == "values" else "a text"
+            raise Rejected("batch-arguments", f"`{name}` is {value!r:.80}, not {wanted}")
+
+
+def _checked(query: Query) -> Query:
+    """The filter as it is kept; each of its words is of the type that it must have."""
+    query = replace(query, after=None, limit=STEP, newest_generation=True)
+    if not isinstance(query.attributes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Rejected("wrong-type", f"attributes: {query.attributes!r:.80} is not an object")
+    query = replace(query, attributes=kept(query.attributes))
+    try:
+        return msgspec.convert(msgspec.to_builtins(query), Query, strict=True)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise Rejected("wrong-type", f"the filter cannot be kept: {error}") from None
