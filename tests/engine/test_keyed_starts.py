@@ -207,3 +207,23 @@ async def test_bad_starts_are_refused_at_once() -> None:
             await engine.start("echo", 1, debounce=Debounce("k", 5), singleton="k")
         with pytest.raises(Rejected):
             await engine.start("echo", 1, singleton="")
+
+
+async def test_a_debounced_start_whose_id_is_taken_is_refused_and_none_is_lost_unsaid(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with harness() as engine:
+        await ready(engine)
+        await engine.start("echo", 1, id="x")
+        with pytest.raises(Rejected) as refused:
+            await engine.start("echo", 2, id="x", debounce=Debounce("k", seconds=5))
+        assert refused.value.code == "id-taken"
+        same = await engine.start("echo", 1, id="x", debounce=Debounce("k", seconds=5))
+        await engine.skip(10)
+        assert same.id == "x"
+        assert "debounce.refused" not in caplog.text
+
+        await engine.start("echo", 3, id="y", debounce=Debounce("l", seconds=5))
+        await engine.start("echo", 4, id="y")
+        await engine.skip(10)
+        assert "debounce.refused" in caplog.text

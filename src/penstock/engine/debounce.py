@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Raw
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from penstock.core.values import decode
@@ -17,6 +19,7 @@ from penstock.engine.records import read, written
 from penstock.engine.schedules import TRIES_MAX
 from penstock.engine.schedules import Start as StartRun
 from penstock.errors import Busy, NotFound, Rejected, RevisionConflict
+from penstock.model.run import REF_SHIFT
 from penstock.model.schedule import DEBOUNCE, DEBOUNCE_DECODER, Debounced, Start
 from penstock.policy.cron import Misfit
 from penstock.policy.timings import seconds
@@ -47,6 +50,8 @@ class Debouncing:
         """On disk on return; the id that the run will have."""
         window, most = _checked(wanted)
         engine = self._engine
+        if start.id:
+            await self._refuse_taken(start)
         for _ in range(TRIES_MAX):
             now = engine.clock.now()
             record = await engine.store.record(DEBOUNCE, wanted.key)
@@ -65,6 +70,19 @@ class Debouncing:
                 await engine.tending.tell(DEBOUNCE, wanted.key)
                 return id
         raise Busy(f"key `{wanted.key}` is written to without end", hint="try again in a moment")
+
+    async def _refuse_taken(self, start: Start) -> None:
+        """Its run could never begin if there is another of that id."""
+        engine = self._engine
+        row = await engine.store.find(start.id)
+        if row is None:
+            return
+        there = await engine.history.raw(row.key, 1 << REF_SHIFT)
+        if row.definition != start.definition or _form(there) != _form(start.input):
+            raise Rejected(
+                "id-taken", f"run {start.id} exists already, with another definition or input",
+                hint="choose another id, or none", run_id=start.id,
+            )  # fmt: skip
 
     async def _taken(self, id: str, there: Debounced) -> bool:
         return any(each.id == id for each in there.firing) or bool(
@@ -109,11 +127,10 @@ class Debouncing:
                     created_by=start.created_by,
                 )  # fmt: skip
             except (Rejected, NotFound) as error:
-                if error.code != "id-taken":
-                    self._log.error(
-                        "debounce.refused",
-                        extra={"run": start.id, "error": f"{error.code}: {error}"},
-                    )
+                # `id-taken` too: a repeat after a crash has the same input and attaches
+                self._log.error(
+                    "debounce.refused", extra={"run": start.id, "error": f"{error.code}: {error}"}
+                )
         if points.reach is not None:
             points.reach("debounce.started")
 
@@ -129,6 +146,11 @@ class Debouncing:
         )  # fmt: skip
         kept = (await self._engine.store.put([wanted]))[0]
         return None if isinstance(kept, RevisionConflict) else kept
+
+
+def _form(raw: bytes | Raw) -> bytes:
+    """So that only what is the same is equal."""
+    return encode(decode(bytes(raw)), order="sorted")
 
 
 def _decoded(record: Record) -> Debounced:
