@@ -205,7 +205,7 @@ async def test_a_filter_of_a_wrong_type_is_refused_at_the_call() -> None:
         for bad in ({"status": 5}, {"attributes": "abc"}, {"created_after": "now"}):
             query: Any = Query(**bad)
             with pytest.raises(Rejected) as refused:
-                await engine._runs.batches.start("pause", query, arguments={})  # pyright: ignore
+                await engine.batches.start("pause", query, arguments={})
             assert refused.value.code == "wrong-type"
         assert await engine.batches.list() == []
 
