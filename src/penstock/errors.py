@@ -99,6 +99,12 @@ class StoreError(PenstockError):
     code = "store-failed"
 
 
+class ValueUnfit(StoreError):
+    """A value that this store cannot keep, whenever it is tried."""
+
+    code = "value-unfit"
+
+
 class StoreLocked(StoreError):
     """Another process kept the database locked for longer than we wait."""
 

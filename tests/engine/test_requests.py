@@ -274,3 +274,46 @@ async def test_memory_has_no_transactions_to_share() -> None:
         await engine.register(ECHO)
         with pytest.raises(Rejected, match="in memory"):
             await engine.start("echo", 1, connection=object())
+
+
+async def test_requests_that_must_wait_hold_up_none_behind_them(shop: Shop) -> None:
+    waits = {"a": {"type": "signal", "config": {"name": "go"}}}
+    full = {"id": "full", "limits": {"runs": 1, "over": "refuse"}, "tasks": waits}
+    async with shop.engine(execute=False) as engine, shop.connected() as db:
+        await engine.register(full)
+        await shop.do(db, "BEGIN")
+        for n in range(120):  # more than are looked at together; all but one have to wait
+            await engine.start("full", id=f"full{n}", connection=db)
+        await engine.start("echo", 7, id="behind", connection=db)
+        await shop.do(db, "COMMIT")
+
+    async with shop.engine() as engine:
+        async with asyncio.timeout(10):
+            while not await engine.list(id_prefix="behind"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert await (await engine.get("behind")).result() == 7
+
+
+async def test_each_request_for_one_id_has_its_own_answer(shop: Shop) -> None:
+    async with shop.engine() as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        first = await engine.start("echo", 1, id="x", connection=db)
+        other = await engine.start("echo", 2, id="x", connection=db)
+        await shop.do(db, "COMMIT")
+        assert await first.result() == 1
+        for _ in range(2):
+            with pytest.raises(Rejected, match="another definition or input"):
+                await other.result()
+        assert await first.result() == 1
+        assert await (await engine.get("x")).result() == 1
+
+
+async def test_a_result_does_not_wait_for_a_strangers_transaction(shop: Shop) -> None:
+    async with shop.engine() as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        run = await engine.start("echo", 1, id="x", connection=db)
+        await shop.do(db, "COMMIT")
+        await shop.do(db, "BEGIN")  # somebody else's, on the same connection
+        async with asyncio.timeout(5):
+            assert await run.result() == 1
+        await shop.do(db, "ROLLBACK")

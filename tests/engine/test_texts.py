@@ -21,6 +21,7 @@ ACTS: dict[str, Any] = {
     "no mapping": lambda run: run.set_attributes("abc"),
     "surrogate": lambda run: run.pause(reason="\ud800"),
     "command id": lambda run: run.pause(command_id=None),
+    "NUL": lambda run: run.pause(reason="a\0b"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from penstock.adapters.store_rules import attributes_of, refusal
-from penstock.errors import Fenced, RevisionConflict, StoreCorrupt, StoreError
+from penstock.errors import Fenced, RevisionConflict, StoreCorrupt, StoreError, ValueUnfit
 from penstock.model.chain import link, prefix
 from penstock.ports.store import Append, Appended, Row, RunKey
 
@@ -79,8 +79,8 @@ class Group:
         return outcomes if self._firsts is None else [outcomes[place] for place in self._firsts]
 
 
-def unfit(row: Row, error: Exception) -> StoreError:
-    problem = StoreError(f"run {row.id!a} has a value that cannot be stored: {error}")
+def unfit(row: Row, error: Exception) -> ValueUnfit:
+    problem = ValueUnfit(f"run {row.id!a} has a value that cannot be stored: {error}")
     problem.__cause__ = error
     return problem
 

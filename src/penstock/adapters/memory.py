@@ -421,7 +421,7 @@ class MemoryStore:
             hint="open sqlite:///file.db or postgresql://…, or start the run without `connection`",
         )
 
-    async def requests(self, *, limit: int = 100) -> list[Request]:
+    async def requests(self, *, after: int = 0, limit: int = 100) -> list[Request]:
         return []
 
     async def requested(self, id: str) -> bool:

@@ -43,11 +43,11 @@ def kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
 def check_texts(**texts: Any) -> None:
     """What goes into an event as text must be one that can be read back: else the whole run could not be."""
     for name, text in texts.items():
-        if type(text) is str and text.isascii():
+        if type(text) is str and text.isascii() and "\0" not in text:
             continue
         if text is None and name in OPTIONAL:
             continue
-        if isinstance(text, str):
+        if isinstance(text, str) and "\0" not in text:
             with suppress(UnicodeEncodeError):
                 text.encode()
                 continue

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +30,7 @@ from penstock.errors import (
     Rejected,
     RevisionConflict,
     StoreError,
+    ValueUnfit,
 )
 from penstock.model import commands as c
 from penstock.model.codec import decode_event
@@ -76,20 +78,44 @@ class Refusal(Struct):
     reason: str
 
 
+class Requested(str):
+    """The id of a run that was asked for, and by which request: several may ask for one id, and each has its answer."""
+
+    __slots__ = ("number",)
+
+    def __new__(cls, id: str, number: int) -> Requested:
+        made = super().__new__(cls, id)
+        made.number = number
+        return made
+
+    number: int
+
+
+class Pending(Struct, frozen=True):
+    id: str
+    definition: str
+    digest: bytes
+    """Of its input, as it is compared."""
+    is_open: Callable[[], bool]
+    """Also of a later transaction on the same connection."""
+
+
 class Requests:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._turn = asyncio.Lock()
         self._again = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pending: OrderedDict[str, tuple[int, Callable[[], bool]]] = OrderedDict()
-        """Those made by this process, by the run's id, until it is known what became of them."""
+        self._pending: OrderedDict[int, Pending] = OrderedDict()
+        """Those made by this process, by number, until it is known what became of them."""
+        self._numbers: dict[str, int] = {}
+        """The newest of them by the run's id, for who has only that."""
 
     # --- asking ----------------------------------------------------------------------------------------------
 
     async def ask(
         self, connection: Any, command: c.StartRun, plan: Plan, if_exists: str = "attach"
-    ) -> None:
+    ) -> str:
         """Refused at once as far as that can be known now; the rest is the application's commit."""
         engine = self._engine
         if if_exists != "attach":
@@ -102,8 +128,8 @@ class Requests:
         decide(flow, command)  # its input is checked before anything is written
         row = await engine.store.find(command.id)
         if row is not None:
-            await self._check_same(row, command.definition, command.input)
-            return
+            await self._check_same(row, command.definition, _digest(command.input))
+            return command.id
         facts = Facts(
             command.priority, command.deadline, command.delay, command.created_by, command.metadata,
             command.attributes, command.start_key,
@@ -112,11 +138,20 @@ class Requests:
             command.id, command.definition, command.version, command.input, msgspec.json.encode(facts), command.at
         )  # fmt: skip
         asked = await engine.store.request(connection, request)
-        self._pending[command.id] = asked.number, asked.is_open
+        self._pending[asked.number] = Pending(
+            command.id, command.definition, _digest(command.input), asked.is_open
+        )
+        self._numbers[command.id] = asked.number
         if len(self._pending) > PENDING_MAX:
-            self._pending.popitem(last=False)
+            self._forget(next(iter(self._pending)))
         if engine.hints is None or not engine.hints.in_append:
             self._spawn(self._track(asked.is_open))
+        return Requested(command.id, asked.number)
+
+    def _forget(self, number: int) -> None:
+        gone = self._pending.pop(number, None)
+        if gone is not None and self._numbers.get(gone.id) == number:
+            del self._numbers[gone.id]
 
     async def _track(self, is_open: Callable[[], bool]) -> None:
         """Where a commit tells nobody: look at the connection, which costs nothing, and tell once its transaction is
@@ -143,31 +178,37 @@ class Requests:
 
     async def begun(self, id: str) -> None:
         """Until the request that this process made for that run has become one; or why it has not."""
-        pause = PAUSE_SECONDS_FIRST
-        while id in self._pending:
-            number, is_open = self._pending[id]
+        number = id.number if isinstance(id, Requested) else self._numbers.get(id, 0)
+        if number not in self._pending:
+            await self._check_refused(id, number)
+            return
+        asked, store, pause = self._pending[number], self._engine.store, PAUSE_SECONDS_FIRST
+        while True:
             # In this order: what was open may be committed next, and what is carried out leaves the run behind.
-            waits = is_open() or await self._engine.store.requested(id)
-            if not waits:
-                await self._became(id, number)
-                return
+            waits = asked.is_open() or await store.requested(id)
+            row = await store.find(id)
+            if not waits or row is not None:
+                break
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, PAUSE_SECONDS_MAX)
-
-    async def _became(self, id: str, number: int) -> None:
-        store = self._engine.store
-        kept = await store.record(REFUSED, f"{number}")
-        row = await store.find(id)
-        self._pending.pop(id, None)
-        if kept is not None:
-            refusal = msgspec.json.decode(kept.value, type=Refusal)
-            if refusal.id == id:
-                raise Rejected(refusal.code, refusal.reason)
+        if not waits:
+            self._forget(number)
+        await self._check_refused(id, number)
         if row is None:
             raise NotFound(
                 f"run {id} was never started: the transaction that asked for it was rolled back",
                 hint="start it again",
             )
+        if waits and isinstance(id, Requested):
+            # Another's transaction on that connection, or ours, while the run is there already: as it will be judged.
+            await self._check_same(row, asked.definition, asked.digest)
+
+    async def _check_refused(self, id: str, number: int) -> None:
+        kept = await self._engine.store.record(REFUSED, f"{number}")
+        if kept is not None and isinstance(id, Requested):
+            refusal = msgspec.json.decode(kept.value, type=Refusal)
+            if refusal.id == id:
+                raise Rejected(refusal.code, refusal.reason)
 
     async def started(self, id: str) -> Row | None:
         """The run of that id; if another process asked for it inside a transaction, once it is one."""
@@ -177,9 +218,9 @@ class Requests:
             pause = min(pause * 1.3, PAUSE_SECONDS_MAX)
         return row or await store.find(id)
 
-    @property
-    def pending(self) -> bool:
-        return bool(self._pending)
+    def concerns(self, id: str) -> bool:
+        """Whether to ask for what became of it before the run is looked at."""
+        return isinstance(id, Requested) or id in self._numbers
 
     # --- carrying out ----------------------------------------------------------------------------------------
 
@@ -204,20 +245,25 @@ class Requests:
             self._again = True
             while self._again and self._engine.owner is not None:
                 self._again = False
-                found = await self._engine.store.requests(limit=AT_ONCE)
-                if not found:
-                    continue
-                if points.reach is not None:
-                    points.reach("request.found")
-                done = await asyncio.gather(*map(self._carry_out, found))
-                if points.reach is not None:
-                    points.reach("request.started")
-                numbers = [r.number for r, over in zip(found, done, strict=True) if over]
-                if numbers:
-                    await self._engine.store.drop_requests(numbers)
-                    self._again = self._again or len(found) == AT_ONCE
-                    if points.reach is not None:
-                        points.reach("request.dropped")
+                after = 0
+                # To the last one: some that must wait (Busy) hold up none of those behind them.
+                while found := await self._engine.store.requests(after=after, limit=AT_ONCE):
+                    after = found[-1].number
+                    await self._carry_out_all(found)
+                    if len(found) < AT_ONCE:
+                        break
+
+    async def _carry_out_all(self, found: list[Request]) -> None:
+        if points.reach is not None:
+            points.reach("request.found")
+        done = await asyncio.gather(*map(self._carry_out, found))
+        if points.reach is not None:
+            points.reach("request.started")
+        numbers = [r.number for r, over in zip(found, done, strict=True) if over]
+        if numbers:
+            await self._engine.store.drop_requests(numbers)
+            if points.reach is not None:
+                points.reach("request.dropped")
 
     async def _carry_out(self, request: Request) -> bool:
         """Whether nothing is left to be done about it."""
@@ -239,7 +285,9 @@ class Requests:
                 row = await engine.store.find(request.id) if error.code == "id-taken" else None
                 if row is None:
                     raise
-                await self._check_same(row, request.definition, request.input)
+                await self._check_same(row, request.definition, _digest(request.input))
+        except ValueUnfit as error:
+            return await self._refuse(request, error)
         except (StoreError, Busy, RevisionConflict) as error:
             log.warning("request.waits", extra={"run": request.id, "error": str(error)})
             return False  # says nothing of the request: the next look takes it again
@@ -263,13 +311,13 @@ class Requests:
             return False
         return True
 
-    async def _check_same(self, row: Row, definition: str, input: bytes) -> None:
+    async def _check_same(self, row: Row, definition: str, digest: bytes) -> None:
         """The run of that id was started with the same: then asking for it is attaching to it."""
         engine = self._engine
         first = decode_event((await engine.store.events(row.key, limit=1))[0].payload)
         assert isinstance(first, RunStarted)
         given = await engine.history.raw(row.key, 1 << REF_SHIFT)
-        if first.definition != definition or _form(given) != _form(input):
+        if first.definition != definition or _digest(given) != digest:
             raise Rejected(
                 "id-taken",
                 f"run {row.id} exists already, with another definition or input",
@@ -304,6 +352,6 @@ class Requests:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _form(raw: Any) -> bytes:
-    """A value so that only what is the same is equal: in Python 1 is True."""
-    return msgspec.json.encode(decode(bytes(raw)), order="sorted")
+def _digest(raw: Any) -> bytes:
+    """Of a value so that only what is the same is equal: in Python 1 is True."""
+    return sha256(msgspec.json.encode(decode(bytes(raw)), order="sorted")).digest()

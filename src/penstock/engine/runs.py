@@ -113,8 +113,7 @@ class LocalRuns:
                 "if-exists-unknown", f"`{if_exists}` is not one of: {', '.join(IF_EXISTS)}"
             )
         if connection is not None:
-            await engine.requests.ask(connection, command, plan, if_exists)
-            return command.id
+            return await engine.requests.ask(connection, command, plan, if_exists)
         admission = engine.admission
         if (
             engine.open_runs + admission.starting >= engine.settings.runs_max
@@ -272,7 +271,7 @@ class LocalRuns:
     async def result(self, id: str) -> Any:
         """The output of a completed run; RunFailed for one that ended otherwise. Waits for the end."""
         engine = self.engine
-        if engine.requests.pending:
+        if engine.requests.concerns(id):
             await engine.requests.begun(id)
         if engine.in_memory(id):
             with contextlib.suppress(Fenced):  # another process executes it now
@@ -333,7 +332,7 @@ class LocalRuns:
     async def watch(self, id: str) -> AsyncIterator[Change]:
         """What has happened so far, then what happens, in order, until the run is closed."""
         engine = self.engine
-        if engine.requests.pending:
+        if engine.requests.concerns(id):
             await engine.requests.begun(id)
         queue = engine.observers.watch(id)
         seq = 0

@@ -375,8 +375,8 @@ class Store(Protocol):
         this database or can write nothing; the application's transaction is then as it was."""
         ...
 
-    async def requests(self, *, limit: int = 100) -> list[Request]:
-        """Requests whose transactions are committed, the oldest first."""
+    async def requests(self, *, after: int = 0, limit: int = 100) -> list[Request]:
+        """Requests whose transactions are committed, with a number greater than `after`, the oldest first."""
         ...
 
     async def requested(self, id: str) -> bool:

@@ -21,7 +21,7 @@ from penstock.ports.hints import REQUESTS
 from penstock.ports.store import Asked, Request
 
 REQUEST = "id, definition, version, input, facts, at, number"
-WAITING = f"SELECT {REQUEST} FROM requests ORDER BY number LIMIT $1"
+WAITING = f"SELECT {REQUEST} FROM requests WHERE number > $1 ORDER BY number LIMIT $2"
 ASKED = "SELECT EXISTS (SELECT FROM requests WHERE id = $1)"
 DROP = "DELETE FROM requests WHERE number = ANY($1::bigint[])"
 IS_HERE = "SELECT to_regclass($1::text) IS NOT NULL"

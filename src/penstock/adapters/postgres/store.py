@@ -439,8 +439,8 @@ class PostgresStore:
             self._identity = (await self._all(_first, text))[0]
         return await requesting.ask(connection, request, self.place, self._identity)
 
-    async def requests(self, *, limit: int = 100) -> list[Request]:
-        return await self._all(requesting.request_of, requesting.WAITING, limit)
+    async def requests(self, *, after: int = 0, limit: int = 100) -> list[Request]:
+        return await self._all(requesting.request_of, requesting.WAITING, after, limit)
 
     async def requested(self, id: str) -> bool:
         return (await self._all(_first, requesting.ASKED, id))[0]

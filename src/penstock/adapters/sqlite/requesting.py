@@ -14,7 +14,7 @@ from penstock.ports.store import Asked, Request
 
 REQUEST = "id, definition, version, input, facts, at, number"
 ADD = "INSERT INTO requests (id, definition, version, input, facts, at) VALUES (?,?,?,?,?,?)"
-WAITING = f"SELECT {REQUEST} FROM requests ORDER BY number LIMIT ?"
+WAITING = f"SELECT {REQUEST} FROM requests WHERE number > ? ORDER BY number LIMIT ?"
 ASKED = "SELECT EXISTS (SELECT 1 FROM requests WHERE id = ?)"
 DROP = "DELETE FROM requests WHERE number = ?"
 

@@ -592,8 +592,8 @@ class SqliteStore:
         self._open(self._reader)
         return requesting.ask(connection, request, self.path)
 
-    async def requests(self, *, limit: int = 100) -> list[Request]:
-        return await self._all(requesting.request_of, requesting.WAITING, (limit,))
+    async def requests(self, *, after: int = 0, limit: int = 100) -> list[Request]:
+        return await self._all(requesting.request_of, requesting.WAITING, (after, limit))
 
     async def requested(self, id: str) -> bool:
         return bool((await self._all(_first, requesting.ASKED, (id,)))[0])
