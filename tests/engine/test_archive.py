@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -402,3 +403,73 @@ async def test_an_imported_run_was_perhaps_begun_elsewhere(
         assert calls == ["pay"]
         assert await other.data.import_runs(file, take_open=True) == 0  # it is here, and went on
         assert await other.audit() == []
+
+
+async def test_erased_data_does_not_come_back_from_an_archive_that_was_cut_off(
+    engine: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(self: Archives, keys: list[int]) -> None:
+        raise RuntimeError("killed here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Archives, "_purge", cut)
+        with pytest.raises(RuntimeError):
+            await engine.data.archive(tmp_path)
+    await engine.skip(hours=1)
+    assert await engine.data.erase("r1", by="me", reason="asked for") > 0
+    await engine.data.archive(tmp_path)
+    run = await engine.get("r1")
+    assert "t1" not in str(await run.show())
+    assert await engine.audit() == []
+
+    await engine.skip(hours=1)
+    newest, _ = await engine.data.archives()
+    os.unlink(newest.path)  # the file from before the erasure is all there is
+    assert "t1" not in str(await (await engine.get("r1")).show())
+    assert await engine.data.restore("r1") == 1
+    assert "t1" not in str(await (await engine.get("r1")).show())
+    assert await engine.audit("r1") == []
+
+
+async def test_a_lost_archive_keeps_nobody_from_the_others(
+    make_store: Make, tmp_path: Path
+) -> None:
+    async with begun(make_store()) as engine:
+        await engine.register(DOCUMENT)
+        for n in range(3):
+            await engine.finish(await engine.start("two", f"t{n}", id=f"r{n}"))
+            await engine.skip(hours=1)
+            if n:
+                await engine.data.archive(tmp_path)
+        newest, _ = await engine.data.archives()
+        os.unlink(newest.path)
+        assert [row.id for row in await engine.data.archived()] == ["r0"]
+        assert (await (await engine.get("r0")).show()).status == "COMPLETED"
+        assert await engine.data.restore("r0") == 1
+        with pytest.raises(penstock.PenstockError) as caught:
+            await engine.get("r1")
+        assert caught.value.code == "bundle-damaged"
+        await engine.finish(await engine.start("two", "t3", id="r3"))
+        assert await engine.data.archive(tmp_path) is not None
+
+
+async def test_an_impossible_path_is_a_clear_error(engine: Harness, tmp_path: Path) -> None:
+    for path in (tmp_path / ("x" * 300), tmp_path / "a\0b", Path("/proc/x.zst")):
+        with pytest.raises(penstock.PenstockError):
+            await engine.data.export(path)
+
+
+async def test_an_id_that_is_used_again_is_no_alarm(make_store: Make) -> None:
+    async with begun(make_store()) as engine:
+        await engine.register(DOCUMENT)
+        await engine.finish(await engine.start("two", "one", id="x"))
+        await engine.data.sign()
+        await engine.data.erase("x", by="me", reason="asked for")
+        await engine.finish(await engine.start("two", "two", id="y"))
+        row = await engine.core.store.find("x")
+        assert row is not None
+        await engine.core.store.purge([row.key])
+        await engine.skip(hours=1)
+        await engine.finish(await engine.start("two", "other", id="x"))
+        assert await engine.audit() == []
+        assert await engine.data.erasures("x") == []

@@ -193,3 +193,25 @@ async def test_the_blobs_of_deleted_runs_go_in_the_same_sweep(tmp_path: Path) ->
         with closing(sqlite3.connect(path)) as db:
             assert db.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
             assert db.execute("SELECT count(*) FROM leftovers").fetchone() == (0,)
+
+
+async def test_a_read_that_meets_a_deletion_does_not_show_an_empty_run(
+    engine: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in ("old", "young"):
+        await engine.finish(await engine.start("plain", 1, id=id))
+    old = await engine.get("old")
+    store = engine.core.store
+    row = await store.find("old")
+    assert row is not None
+    read = store.events
+
+    async def late(key: int, **options: Any) -> Any:
+        while (await store.purge([row.key])).again:
+            pass
+        return await read(key, **options)
+
+    monkeypatch.setattr(store, "events", late)
+    for ask in (old.show, old.history):
+        with pytest.raises(NotFound):
+            await ask()

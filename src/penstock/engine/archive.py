@@ -8,6 +8,7 @@ which the next archive deletes. So a run is never in neither place.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +18,24 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.engine.bundle import SUFFIX, Header, Indexed, Reader, WholeRun, Writer, outside
+from penstock.engine.erasure import acts, applied
 from penstock.engine.importing import head_of, taken_over
-from penstock.errors import NotFound, Rejected, RevisionConflict, StoreCorrupt, StoreError
+from penstock.errors import (
+    BundleDamaged,
+    NotFound,
+    Rejected,
+    RevisionConflict,
+    StoreCorrupt,
+    StoreError,
+)
 from penstock.model.codec import decode_event
 from penstock.ports.data import Archived
 from penstock.ports.store import Append, Appended, Query, Record, Row, RunKey, Snapshot, Stored
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
+
+log = logging.getLogger("penstock.engine")
 
 KIND = "archive"
 PAGE = 500
@@ -114,7 +125,10 @@ class Archives:
     async def _write(self, path: Path, rows: Sequence[Row]) -> None:
         engine = self._engine
         _check_folder(path.parent)
-        writer = Writer(path, Header("runs", 1, engine.clock.now(), engine.node))
+        try:
+            writer = Writer(path, Header("runs", 1, engine.clock.now(), engine.node))
+        except (OSError, ValueError) as error:
+            raise _unwritable(path, error) from error
         try:
             for row in rows:
                 if not writer.knows(row.definition, row.version):
@@ -127,7 +141,7 @@ class Archives:
             await asyncio.to_thread(lambda: Reader(path, engine.settings.audit_key).verify())
         except OSError as error:
             writer.drop()
-            raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+            raise _unwritable(path, error) from error
         except BaseException:
             writer.drop()
             raise
@@ -153,13 +167,25 @@ class Archives:
         for record, archived in await self._records():
             if archived.deleted:
                 continue
-            reader = self._reader(archived)
-            await asyncio.to_thread(reader.verify)
+            try:
+                reader = await asyncio.to_thread(self._reader, archived)
+                await asyncio.to_thread(reader.verify)
+            except BundleDamaged as error:
+                _skipped(error)  # what is not in it for certain stays in the store
+                continue
             for indexed in reader.index.runs:
                 row = await self._engine.store.find(indexed.row.id, indexed.row.generation)
-                if row is not None and row.hash == indexed.row.hash and not row.open:
+                if row is None or row.hash != indexed.row.hash or row.open:
+                    continue
+                if not await self._erased_since(row, archived.made_at):
                     await self._purge([row.key])
             await self._record(replace(archived, deleted=True), record.revision)
+
+    async def _erased_since(self, row: Row, at: float) -> bool:
+        """The file still has what was erased here: the run stays, and the next archive has it without."""
+        store = self._engine.store
+        found = await acts(store, row, await store.events(row.key, limit=1))
+        return any(act["at"] >= at for act in found)
 
     async def _purge(self, keys: list[RunKey]) -> None:
         owner = self._engine.owner
@@ -198,11 +224,22 @@ class Archives:
             self._readers[key] = reader
         return reader
 
+    async def _readable(self) -> tuple[list[Reader], BundleDamaged | None]:
+        """The newest first; one that is lost or damaged keeps nobody from the others."""
+        readers: list[Reader] = []
+        problem: BundleDamaged | None = None
+        for archived in await self.archives():
+            try:
+                readers.append(await asyncio.to_thread(self._reader, archived))
+            except BundleDamaged as error:
+                problem = error
+                _skipped(error)
+        return readers, problem
+
     async def list(self, query: Query) -> list[Row]:
         """Archived runs that fit, the newest archive first."""
         rows: list[Row] = []
-        for archived in await self.archives():
-            reader = await asyncio.to_thread(self._reader, archived)
+        for reader in (await self._readable())[0]:
             for indexed in reversed(reader.index.runs):
                 if len(rows) >= query.limit:
                     return rows
@@ -213,17 +250,19 @@ class Archives:
     async def find(self, id: str, generation: int | None = None) -> tuple[Row, ArchivedRun] | None:
         """A generation of a run that is in an archive; the newest if none is named."""
         found: tuple[Reader, Indexed] | None = None
-        for archived in await self.archives():
-            reader = await asyncio.to_thread(self._reader, archived)
+        readers, problem = await self._readable()
+        for reader in readers:
             for indexed in reader.index.runs:
                 newer = found is None or indexed.row.generation > found[1].row.generation
                 wanted = generation in (None, indexed.row.generation)
                 if indexed.row.id == id and wanted and newer:
                     found = reader, indexed
+        if found is None and problem is not None:
+            raise problem  # it may be in there
         if found is None:
             return None
-        whole = await asyncio.to_thread(found[0].run, found[1])
-        return replace(found[1].row, key=ARCHIVED_KEY), ArchivedRun(whole)
+        whole = await applied(self._engine.store, await asyncio.to_thread(found[0].run, found[1]))
+        return replace(whole.row, key=ARCHIVED_KEY), ArchivedRun(whole)
 
     async def verify(self) -> list[str]:
         """What is wrong with any archive."""
@@ -246,11 +285,13 @@ class Archives:
     async def restore(self, id: str) -> int:
         """Put all archived generations of a run back into the store; how many."""
         count = 0
-        for archived in await self.archives():
-            reader = await asyncio.to_thread(self._reader, archived)
+        readers, problem = await self._readable()
+        for reader in readers:
             wanted = [indexed for indexed in reader.index.runs if indexed.row.id == id]
             count += await self._take(reader, wanted)
         if not count and await self._engine.store.find(id) is None:
+            if problem is not None:
+                raise problem  # it may be in there
             raise NotFound(f"no archive has a run {id}")
         return count
 
@@ -288,7 +329,7 @@ class Archives:
                 await self._append(await asyncio.to_thread(reader.run, indexed))
         for begin in range(0, len(fresh), IMPORT_RUNS):
             part = [
-                await asyncio.to_thread(reader.run, one)
+                await applied(engine.store, await asyncio.to_thread(reader.run, one))
                 for one in fresh[begin : begin + IMPORT_RUNS]
             ]
             appends = [await self._append(each) for each in part]
@@ -330,13 +371,29 @@ def _whole_name(path: Path) -> str:
     return str(path.resolve())
 
 
+def _skipped(error: BundleDamaged) -> None:
+    log.warning("archive.unreadable", extra={"error": str(error)})
+
+
+def _unwritable(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}")
+
+
 def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
+    try:
+        there = folder.is_dir()
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error) from error
+    if not there:
         raise NotFound(f"there is no folder {folder}", hint=f"create it first: mkdir -p {folder}")
 
 
 def _check_new(path: Path) -> None:
-    if path.exists():
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
+    if there:
         raise Rejected("file-exists", f"{path} exists already", hint="choose another name")
 
 

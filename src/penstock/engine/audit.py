@@ -34,8 +34,9 @@ async def audit(store: Store, id: str | None = None) -> list[str]:
 async def _run(store: Store, row: Row) -> list[str]:
     head = prefix(row.id, row.generation)
     previous, seq = b"", 0
-    recorded = {n for act in await acts(store, row) for n in act["events"]}
-    for stored in await store.events(row.key):
+    events = await store.events(row.key)
+    recorded = {n for act in await acts(store, row, events) for n in act["events"]}
+    for stored in events:
         seq += 1
         if stored.seq != seq:
             return [f"run {row.id}: event {seq} is missing"]

@@ -14,11 +14,11 @@ from penstock.engine.audit import audit
 from penstock.engine.erasure import acts, erase
 from penstock.engine.history import History, Source
 from penstock.engine.roots import check as check_roots
-from penstock.errors import NotFound, NotOwner, Rejected
+from penstock.errors import NotFound, NotOwner, Rejected, StoreCorrupt
 from penstock.model.codec import LARGE_FIELDS, decode_event
 from penstock.model.run import REF_SHIFT
 from penstock.ports.data import Archived
-from penstock.ports.store import Query, Row
+from penstock.ports.store import Query, Row, Stored
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -67,6 +67,21 @@ class LocalData:
             raise NotFound(f"no run {id}{which}", hint="`penstock list` shows the runs")
         return found
 
+    async def whole(self, id: str, generation: int | None = None) -> tuple[Row, list[Stored]]:
+        """A run with all its events; NotFound if it was deleted while they were read."""
+        while True:
+            row, source = await self.source(id, generation)
+            stored = await source.events(row.key)
+            if len(stored) >= row.revision:
+                return row, stored
+            await self.check_gone(row)
+
+    async def check_gone(self, row: Row) -> None:
+        """Events are missing: because the run was deleted since, or else the store is damaged."""
+        again = await self._engine.store.find(row.id, row.generation)
+        if again is not None and again.key == row.key:
+            raise StoreCorrupt(f"run {row.id}: some of its {row.revision} events are missing")
+
     async def erase(
         self,
         id: str,
@@ -79,8 +94,9 @@ class LocalData:
         return await erase(self._engine, id, by=by, reason=reason, tasks=tasks, events=events)
 
     async def erasures(self, id: str) -> list[dict[str, Any]]:
-        row, _ = await self.source(id)
-        return await acts(self._engine.store, row)
+        row, source = await self.source(id)
+        first = await source.events(row.key, limit=1)
+        return await acts(self._engine.store, row, first)
 
     async def archive(
         self, folder: Path, *, older_than: float | timedelta = 0.0, definition: str | None = None

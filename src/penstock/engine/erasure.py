@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock.engine.bundle import WholeRun
 from penstock.errors import NotFound, Rejected, RevisionConflict
 from penstock.model.codec import decode_event
 from penstock.model.erasure import scrubbed
@@ -92,6 +94,7 @@ async def _erase(
         "reason": reason,
         "at": engine.clock.now(),
         "events": [each.seq for each in left],
+        "run": (await engine.store.events(row.key, limit=1))[0].hash.hex(),
     }
     await _record(engine.store, row, act)
     payloads: dict[int, bytes] = {}
@@ -123,7 +126,35 @@ async def _record(store: Store, row: Row, act: dict[str, Any]) -> None:
             return
 
 
-async def acts(store: Store, row: Row) -> list[dict[str, Any]]:
-    """Who erased what of a run, when and why."""
+async def acts(store: Store, row: Row, events: Sequence[Stored]) -> list[dict[str, Any]]:
+    """Who erased what of a run, when and why; not of an earlier run of the same id, which is gone."""
     there = await store.record(KIND, record_id(row))
-    return [] if there is None else msgspec.json.decode(there.value)
+    if there is None or not events:
+        return []
+    found: list[dict[str, Any]] = msgspec.json.decode(there.value)
+    first = events[0].hash.hex()
+    return [
+        act
+        for act in found
+        if (act["run"] == first if "run" in act else act["at"] >= row.created_at)
+    ]
+
+
+async def applied(store: Store, whole: WholeRun) -> WholeRun:
+    """A run out of a file that may be older than an erasure: without what was erased."""
+    wanted = {n for act in await acts(store, whole.row, whole.events) for n in act["events"]}
+    if not wanted:
+        return whole
+    events: list[Stored] = []
+    gone: set[bytes] = set()
+    for each in whole.events:
+        if each.seq in wanted and not is_erased(each.payload):
+            event = decode_event(each.payload)
+            gone |= {bytes.fromhex(digest) for digest, _ in event.beside.values()}
+            each = replace(each, payload=erased(each.payload, scrubbed(event)))
+        events.append(each)
+    row = whole.row
+    if len(wanted) >= row.revision:
+        row = replace(row, attributes=b"{}")
+    blobs = {digest: raw for digest, raw in whole.blobs.items() if digest not in gone}
+    return WholeRun(row, events, blobs)

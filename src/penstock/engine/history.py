@@ -145,6 +145,8 @@ def fold(row: Row, plan: Plan, snapshot: Snapshot | None, tail: Sequence[Stored]
             raise StoreCorrupt(f"run {row.id}: event {run.revision + 1} is missing")
         evolve(flow, decode_event(stored.payload))
         size += len(stored.payload)
+    if run.revision < row.revision:
+        raise StoreCorrupt(f"run {row.id}: events {run.revision + 1} to {row.revision} are missing")
     flow.effects = []
     entry = Entry(flow, row)
     if tail:

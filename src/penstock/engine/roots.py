@@ -157,7 +157,7 @@ async def check(store: Store, key: bytes) -> list[str]:
         if root.number != number + 1 or root.previous != signature:
             problems.append(f"{name}: the root before it is missing or another")
         for head in root.heads:
-            problem = await _differs(store, head)
+            problem = await _differs(store, root, head)
             if problem is not None:
                 problems.append(f"{problem}, as {name} says")
         previous = root
@@ -168,10 +168,14 @@ async def check(store: Store, key: bytes) -> list[str]:
     return problems
 
 
-async def _differs(store: Store, head: Head) -> str | None:
+async def _differs(store: Store, root: Root, head: Head) -> str | None:
     row = await store.find(head.id, head.generation)
     if row is None:
         return None
+    if row.created_at > root.at:
+        first = await store.events(row.key, limit=1)
+        if first and first[0].position > root.position:
+            return None  # the run that the root names is gone, and its id was used again
     if row.revision < head.revision:
         return f"run {head.id}: it has {row.revision} events, but had {head.revision}"
     found = await store.events(row.key, after=head.revision - 1, limit=1)

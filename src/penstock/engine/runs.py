@@ -32,7 +32,7 @@ from penstock.engine.schedule_acts import ScheduleActs
 from penstock.engine.schedules import Schedules
 from penstock.engine.show import shown
 from penstock.engine.why import why
-from penstock.errors import EvaluationError, Fenced, NotFound, Rejected, RunFailed
+from penstock.errors import EvaluationError, Fenced, NotFound, Rejected, RunFailed, StoreCorrupt
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
@@ -251,8 +251,8 @@ class LocalRuns:
         self, id: str, at: Moment | None = None, generation: int | None = None
     ) -> RunView:
         """The run as it is, or as it was: after event n, at a time, or at a named snapshot (SPEC 4.7)."""
-        row, source = await self.data.source(id, generation)
-        events = [decode_event(each.payload) for each in await source.events(row.key)]
+        row, stored = await self.data.whole(id, generation)
+        events = [decode_event(each.payload) for each in stored]
         if at is not None:
             events = events[: _count_until(id, events, at)]
         plan = await self.engine.plan(row.definition, row.version)
@@ -262,10 +262,10 @@ class LocalRuns:
         return await why(self.engine, id)
 
     async def history(self, id: str, generation: int | None = None) -> list[HistoryItem]:
-        row, source = await self.data.source(id, generation)
+        _, stored = await self.data.whole(id, generation)
         return [
             HistoryItem(each.seq, each.position, decode_event(each.payload), each.hash.hex())
-            for each in await source.events(row.key)
+            for each in stored
         ]
 
     async def result(self, id: str) -> Any:
@@ -297,6 +297,9 @@ class LocalRuns:
             if not row.open:
                 history = History(source, engine.plan)
                 entry = (await history.load([row]))[id]
+                if isinstance(entry, StoreCorrupt):
+                    await self.data.check_gone(row)
+                    return None  # deleted while it was read: look again
                 if isinstance(entry, Exception):
                     raise entry
                 return entry, history
