@@ -417,6 +417,7 @@ async def test_erased_data_does_not_come_back_from_an_archive_that_was_cut_off(
             await engine.data.archive(tmp_path)
     await engine.skip(hours=1)
     assert await engine.data.erase("r1", by="me", reason="asked for") > 0
+    await engine.skip(hours=1)
     await engine.data.archive(tmp_path)
     run = await engine.get("r1")
     assert "t1" not in str(await run.show())
@@ -425,6 +426,7 @@ async def test_erased_data_does_not_come_back_from_an_archive_that_was_cut_off(
     await engine.skip(hours=1)
     newest, _ = await engine.data.archives()
     os.unlink(newest.path)  # the file from before the erasure is all there is
+    assert await engine.audit() != []  # and the index that was read is forgotten
     assert "t1" not in str(await (await engine.get("r1")).show())
     assert await engine.data.restore("r1") == 1
     assert "t1" not in str(await (await engine.get("r1")).show())
@@ -443,6 +445,7 @@ async def test_a_lost_archive_keeps_nobody_from_the_others(
                 await engine.data.archive(tmp_path)
         newest, _ = await engine.data.archives()
         os.unlink(newest.path)
+        assert await engine.audit() != []  # and the index that was read is forgotten
         assert [row.id for row in await engine.data.archived()] == ["r0"]
         assert (await (await engine.get("r0")).show()).status == "COMPLETED"
         assert await engine.data.restore("r0") == 1
