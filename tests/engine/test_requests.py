@@ -168,8 +168,9 @@ async def test_an_id_that_was_taken_meanwhile_is_a_refused_request_with_its_reas
             with pytest.raises(Rejected, match="another definition or input"):
                 await other.result()
             assert [await first.result(), await again.result()] == [1, 1]
-            while len(refused := await owner.requests()) > 1:  # those carried out go a moment later
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(10):  # those carried out go a moment later
+                while len(refused := await owner.requests()) > 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
             assert [(each.id, each.code) for each in refused] == [("x", "id-taken")]
             assert len(await owner.list()) == 1
 
