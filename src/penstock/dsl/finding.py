@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Level = Literal["error", "warning"]
+Level = Literal["error", "warning", "note"]
+"""Refuted or wrong; unknown, with what stands in the way; worth knowing, and never a reason to refuse."""
 Path = tuple[str | int, ...]
 
 CODES = frozenset(

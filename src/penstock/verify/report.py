@@ -21,7 +21,7 @@ __all__ = ["Finding", "Level", "Path", "Place", "in_order", "render", "render_js
 WIDTH_MAX = 120
 _BREAK = re.compile(r"\r\n|\r|\n")
 _WORD = re.compile(r"[\w$-]+")
-_COLOURS = {"error": "31", "warning": "33", "hint": "36", "arrow": "34", "bold": "1"}
+_COLOURS = {"error": "31", "warning": "33", "note": "32", "hint": "36", "arrow": "34", "bold": "1"}
 
 
 def render(findings: Iterable[Finding], text: str = "", *, colour: bool = False) -> str:
@@ -45,7 +45,7 @@ def as_data(finding: Finding) -> dict[str, Any]:
 
 def summary(findings: Iterable[Finding]) -> str:
     """`2 errors, 1 warning`, or `no findings`."""
-    counts = {"error": 0, "warning": 0}
+    counts = {"error": 0, "warning": 0, "note": 0}
     for finding in findings:
         counts[finding.level] += 1
     parts = [f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n]

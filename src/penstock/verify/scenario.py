@@ -1,0 +1,118 @@
+"""Scenario: a counterexample as data, that can be run.
+
+What is given to a run and what then happens to it from outside, in order, and what that shows. Data only, and as
+JSON the same: `verify/rehearsal.py` plays it on the core, `penstock verify --run` on an engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+SHOWN_MAX = 60
+"""Characters of a value in a sentence."""
+
+
+class _Step(Struct, frozen=True, omit_defaults=True, tag_field="do"):
+    """One thing that happens from outside."""
+
+
+class Complete(_Step, frozen=True, tag="complete"):
+    """The attempt of a task (activity, http) returns."""
+
+    key: str
+    output: Any = None
+
+
+class Fail(_Step, frozen=True, tag="fail"):
+    """The task's attempts are used up."""
+
+    key: str
+    code: str = "error"
+    message: str = ""
+
+
+class Fire(_Step, frozen=True, tag="fire"):
+    """Time passes until what the task waits for is due: a timer, the timeout of a signal, a form's escalation."""
+
+    key: str
+
+
+class Signal(_Step, frozen=True, tag="signal"):
+    name: str
+    payload: Any = None
+
+
+class Submit(_Step, frozen=True, tag="submit"):
+    """A person fills in a form."""
+
+    key: str
+    output: Any = None
+
+
+class EndChild(_Step, frozen=True, tag="child"):
+    """The run that a `subworkflow` task waits for ends: well, or with an error code."""
+
+    key: str
+    output: Any = None
+    code: str = ""
+
+
+Step = Complete | Fail | Fire | Signal | Submit | EndChild
+
+
+class Shows(Struct, frozen=True, omit_defaults=True):
+    """What is then seen; all that is given holds together."""
+
+    status: str = ""
+    """Of the run; empty: whichever."""
+    code: str = ""
+    """Of the run's failure."""
+    task: str = ""
+    """A task, by its key."""
+    task_status: str = ""
+    """How that task was last seen; `never`: no link to it was decided true, so that it was not begun."""
+    task_code: str = ""
+    """Of that task's failure."""
+    event: str = ""
+    """A type of event that is in the history."""
+    passes: int = 0
+    """That task, a loop, has begun at least so many passes."""
+    twin: tuple[Step, ...] | None = None
+    """The same steps in another order: the outcome differs."""
+    differs: str = ""
+    """With a twin: where it differs: `status`, `result`, or `data.NAME`; empty: anywhere."""
+
+
+class Scenario(Struct, frozen=True, omit_defaults=True):
+    """Start a run with this input, let this happen in this order: that is seen."""
+
+    input: Any
+    steps: tuple[Step, ...] = ()
+    shows: Shows = Shows()
+
+
+def told(step: Step) -> str:
+    """A step in words."""
+    match step:
+        case Complete():
+            return f"`{step.key}` completes with {_short(step.output)}"
+        case Fail():
+            return f"`{step.key}` fails with `{step.code}`"
+        case Fire():
+            return f"what `{step.key}` waits for is due"
+        case Signal():
+            return f"signal `{step.name}` comes with {_short(step.payload)}"
+        case Submit():
+            return f"the form `{step.key}` is filled in with {_short(step.output)}"
+        case EndChild():
+            if step.code:
+                return f"the run of `{step.key}` fails with `{step.code}`"
+            return f"the run of `{step.key}` completes with {_short(step.output)}"
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."

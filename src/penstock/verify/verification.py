@@ -1,0 +1,166 @@
+"""Verification: all that is proved, refuted or unknown of a definition before it runs (SPEC 3).
+
+Structure first; what the other rules would say of a definition whose structure is wrong is not worth reading. Each
+rule is one file with one function that notes findings and proofs in a Subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from penstock.core.plan import Plan
+from penstock.dsl.finding import Finding, Path, in_order
+from penstock.dsl.load import Loaded
+from penstock.model.definition import Definition
+from penstock.verify.rehearsal import rehearse
+from penstock.verify.scenario import Scenario
+from penstock.verify.scopes import Notes
+from penstock.verify.structure import check
+
+Verdict = Literal["proved", "refuted", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is known of one rule, in a line; `rule` is its section of the spec."""
+
+    rule: str
+    verdict: Verdict
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much a verification may cost. Counted, not timed: the same definition has the same verdict anywhere."""
+
+    states: int = 200_000
+    """States that all explorations of one verification may visit together."""
+    fragment: int = 20_000
+    """States of one fragment."""
+    solver: int = 2_000_000
+    """What the solver may spend on one question, in its own units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What is known of an activity from its annotations; types as JSON Schema."""
+
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """By name; True where anything fits."""
+    required: frozenset[str] = frozenset()
+    open_ended: bool = False
+    """It takes any name."""
+    result: Any = None
+    """None: not known."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """What a rule looks at, and where it notes what it finds."""
+
+    loaded: Loaded
+    plan: Plan
+    activities: Mapping[str, Signature] | None = None
+    """None: nothing is known of activities, and any may exist."""
+    budget: Budget = field(default_factory=Budget)
+    notes: Notes = field(init=False)
+    proofs: list[Proof] = field(default_factory=list[Proof])
+
+    def __post_init__(self) -> None:
+        self.notes = Notes(self.loaded)
+
+    @property
+    def definition(self) -> Definition:
+        return self.loaded.definition
+
+    def prove(self, rule: str, message: str) -> None:
+        """It holds."""
+        self.proofs.append(Proof(rule, "proved", message))
+
+    def refute(
+        self,
+        rule: str,
+        code: str,
+        path: Path,
+        message: str,
+        scenario: Scenario,
+        hint: str | None = None,
+        *,
+        key: bool = False,
+    ) -> bool:
+        """It does not hold, as the scenario shows: an error if the rehearsal agrees, else unknown."""
+        rehearsal = rehearse(self.plan, scenario)
+        if not rehearsal.shown:
+            reason = f"the counterexample found does not reproduce ({rehearsal.why})"
+            self.doubt(rule, code, path, f"perhaps {message}: {reason}", hint, key=key)
+            return False
+        self.notes.add(code, path, message, hint, key=key, counterexample=scenario)
+        self.proofs.append(Proof(rule, "refuted", message))
+        return True
+
+    def doubt(
+        self,
+        rule: str,
+        code: str,
+        path: Path,
+        message: str,
+        hint: str | None = None,
+        *,
+        key: bool = False,
+    ) -> None:
+        """It is not known whether it holds; the message says what stands in the way."""
+        self.notes.add(code, path, message, hint, key=key, level="warning")
+        self.proofs.append(Proof(rule, "unknown", message))
+
+    def remark(
+        self, code: str, path: Path, message: str, hint: str | None = None, *, key: bool = False
+    ) -> None:
+        """Worth knowing; no rule is broken."""
+        self.notes.add(code, path, message, hint, key=key, level="note")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found, in the order of the text, and what was proved, in the order of the rules."""
+
+    findings: list[Finding]
+    proofs: list[Proof]
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.level == "error"]
+
+    def verdict(self, rule: str) -> Verdict | None:
+        """Of one rule, by its section: the worst that was said; None if it was not looked at."""
+        said = {proof.verdict for proof in self.proofs if proof.rule == rule}
+        for verdict in ("refuted", "unknown", "proved"):
+            if verdict in said:
+                return verdict
+        return None
+
+
+RULES: tuple[Callable[[Subject], None], ...] = ()
+"""One for each section of SPEC 3 after structure, in order."""
+
+
+def verify(
+    loaded: Loaded,
+    *,
+    activities: Mapping[str, Signature] | None = None,
+    budget: Budget | None = None,
+    partial: bool = False,
+) -> Verification:
+    """Everything that can be said; `partial` if some links could not be read (see `structure.check`)."""
+    structure = check(loaded, activities=activities, partial=partial)
+    errors = [finding for finding in (*loaded.findings, *structure) if finding.level == "error"]
+    if errors or partial:
+        refuted = Proof("3.1", "refuted", f"{len(errors)} mistakes; the other rules wait for them")
+        return Verification(in_order([*loaded.findings, *structure]), [refuted])
+    subject = Subject(loaded, Plan(loaded.definition), activities, budget or Budget())
+    subject.prove("3.1", "the structure is right")
+    for rule in RULES:
+        rule(subject)
+    findings = in_order([*loaded.findings, *structure, *subject.notes.findings])
+    return Verification(findings, sorted(subject.proofs, key=lambda proof: proof.rule))

@@ -1,0 +1,184 @@
+"""A Scenario is data that can be played; nothing is refuted that does not reproduce (SPEC 3)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from penstock.core.plan import Plan
+from penstock.dsl.load import Loaded, load
+from penstock.verify.rehearsal import rehearse
+from penstock.verify.report import render, render_json, summary
+from penstock.verify.scenario import (
+    Complete,
+    EndChild,
+    Fail,
+    Fire,
+    Scenario,
+    Shows,
+    Signal,
+    Step,
+    Submit,
+    told,
+)
+from penstock.verify.verification import Subject, verify
+
+FLOW = """\
+id: it
+tasks:
+  ask: {type: signal, name: go, timeout: 1m}
+  pay: {do: pay, after: ask, compensate: refund}
+  rest: {type: timer, delay: 2d, after: pay}
+  sign: {type: form, schema: {type: object}, after: rest}
+  sub: {type: subworkflow, definition: other, after: sign}
+  big: {do: x, after: sub, when: "tasks.pay.output > 3"}
+  each: {type: map, items: "[1, 2]", body: {do: y}, after: sub}
+  again: {type: loop, while: "iteration < 3", body: {type: transform, set: {n: iteration}}, after: each}
+data: {n: 0}
+"""
+STEPS: tuple[Step, ...] = (
+    Signal("go", {"a": 1}),
+    Complete("pay", 2),
+    Fire("rest"),
+    Submit("sign", {}),
+    EndChild("sub", 7),
+    Complete("each[0]/y", 1),
+    Complete("each[1]/y", 2),
+)
+
+
+def loaded(text: str = FLOW) -> Loaded:
+    return load(text, source="it.yaml")
+
+
+def played(steps: tuple[Step, ...], shows: Shows, text: str = FLOW) -> str:
+    return rehearse(Plan(loaded(text).definition), Scenario(None, steps, shows)).why
+
+
+def keys() -> list[str]:
+    return list(rehearse(Plan(loaded().definition), Scenario(None, STEPS)).tasks)
+
+
+def test_a_scenario_is_played_to_its_end() -> None:
+    body = next(key for key in keys() if key.startswith("each[0]/"))
+    steps = tuple(
+        Complete(body.replace("[0]", step.key[4:7]), step.output)
+        if isinstance(step, Complete) and step.key.startswith("each")
+        else step
+        for step in STEPS
+    )
+    assert played(steps, Shows(status="COMPLETED", event="run_completed")) == ""
+    assert played(steps, Shows(task="big", task_status="SKIPPED")) == ""
+    assert played(steps, Shows(task="again", passes=2)) == ""
+    assert "fewer than 9" in played(steps, Shows(task="again", passes=9))
+    assert "not FAILED" in played(steps, Shows(status="FAILED"))
+    assert "no run_failed" in played(steps, Shows(event="run_failed"))
+    assert "not COMPLETED" in played(steps, Shows(task="big", task_status="COMPLETED"))
+
+
+def test_a_failure_is_seen_and_undone() -> None:
+    steps = (
+        Signal("go"),
+        Complete("pay", 2),
+        Fire("rest"),
+        Submit("sign", {}),
+        EndChild("sub", code="bad"),
+    )
+    shows = Shows(
+        status="FAILED",
+        code="child-failed",
+        task="sub",
+        task_status="FAILED",
+        task_code="child-failed",
+    )
+    assert played(steps, shows) == ""
+    assert played(steps, Shows(event="undo_completed")) == ""
+    assert played((Fire("ask"),), Shows(status="FAILED", code="timeout")) == ""
+    assert played((Signal("go"), Fail("pay", "no-money")), Shows(code="no-money")) == ""
+    assert "not `timeout`" in played((Signal("go"), Fail("pay", "no-money")), Shows(code="timeout"))
+    assert played((), Shows(task="pay", task_status="never")) == ""
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ((Complete("pay"),), "step 1: `pay` is PENDING, not open"),
+        ((Signal("go"), Fire("pay")), "step 2: `pay` waits for no time"),
+        ((Signal("gone"),), "step 1: signal-undeclared"),
+        ((Signal("go"), Complete("pay"), Complete("pay")), "step 3: `pay` is COMPLETED, not open"),
+    ],
+)
+def test_what_cannot_happen_is_said(steps: tuple[Step, ...], why: str) -> None:
+    assert played(steps, Shows()).startswith(why)
+
+
+def test_two_orders_with_different_outcomes() -> None:
+    text = """\
+id: it
+tasks:
+  a: {do: x, onComplete: [{set: {n: "1"}}]}
+  b: {do: x, onComplete: [{set: {n: "2"}}]}
+data: {n: {merge: last}}
+"""
+    one, other = (Complete("a"), Complete("b")), (Complete("b"), Complete("a"))
+    assert played(one, Shows(twin=other, differs="data.n"), text) == ""
+    assert played(one, Shows(twin=other), text) == ""
+    assert (
+        played(one, Shows(twin=other, differs="status"), text)
+        == "both orders have the same outcome"
+    )
+
+
+def test_a_large_value_is_found_again() -> None:
+    text = """\
+id: it
+tasks:
+  a: {do: x}
+  b: {do: x, after: a}
+  c: {do: x, after: b, when: "size(tasks.a.output) > 9"}
+"""
+    steps = (Complete("a", "x" * 5000), Complete("b"), Complete("c", "y" * 5000))
+    seen = rehearse(Plan(loaded(text).definition), Scenario(None, steps, Shows(status="COMPLETED")))
+    assert seen.shown, seen.why
+    assert seen.outcome is not None
+    assert seen.outcome.result == "y" * 5000
+
+
+def test_a_scenario_is_json() -> None:
+    scenario = Scenario({"n": 1}, (*STEPS, Fail("a", "bad")), Shows(status="FAILED", twin=STEPS))
+    assert msgspec.json.decode(msgspec.json.encode(scenario), type=Scenario) == scenario
+    assert [told(step) for step in scenario.steps[:3]] == [
+        'signal `go` comes with {"a":1}',
+        "`pay` completes with 2",
+        "what `rest` waits for is due",
+    ]
+    assert told(Complete("a", "x" * 99)).endswith("xx...")
+    assert len({told(step) for step in scenario.steps}) == len(scenario.steps)
+
+
+def test_nothing_is_refuted_that_does_not_reproduce() -> None:
+    made = loaded()
+    subject = Subject(made, Plan(made.definition))
+    good = Scenario(None, (Fire("ask"),), Shows(status="FAILED", code="timeout"))
+    bad = Scenario(None, (Fire("ask"),), Shows(status="COMPLETED"))
+    assert subject.refute("3.2", "no-path", ("tasks", "ask"), "it fails", good, key=True)
+    assert not subject.refute("3.2", "no-path", ("tasks", "pay"), "it ends", bad)
+    subject.remark("no-path", ("tasks", "big"), "it is big")
+    refuted, doubted, remarked = subject.notes.findings
+    assert (refuted.level, doubted.level, remarked.level) == ("error", "warning", "note")
+    assert refuted.counterexample == good
+    assert "the run is FAILED timeout, not COMPLETED" in doubted.message
+    assert [proof.verdict for proof in subject.proofs] == ["refuted", "unknown"]
+    assert summary(subject.notes.findings) == "1 error, 1 warning, 1 note"
+    assert '"do":"fire"' in render_json(subject.notes.findings)
+    assert "note[no-path]" in render(subject.notes.findings, FLOW, colour=False)
+
+
+def test_structure_comes_first() -> None:
+    whole = verify(loaded())
+    assert whole.errors == []
+    assert whole.verdict("3.1") == "proved"
+    assert whole.verdict("3.9") is None
+    broken = verify(loaded("id: it\ntasks: {a: {do: x}}\nlinks: [{from: a, to: b}]\n"))
+    assert [finding.code for finding in broken.errors] == ["dangling-link"]
+    assert broken.verdict("3.1") == "refuted"
