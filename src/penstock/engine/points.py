@@ -42,6 +42,8 @@ POINTS = {
     "request.dropped": "the requests are gone",
     "deliver.before": "a signal to another run is on its way",
     "deliver.after": "it has arrived, the sender does not know",
+    "schedule.before": "what a schedule does next is decided, not stored",
+    "schedule.after": "it is stored; nothing more has begun, nobody waits for it",
     "schedule.decided": "a schedule's starts are decided and stored, none has begun",
     "schedule.started": "they are started, the schedule does not know",
     "debounce.decided": "a window has ended and is stored as such, its run has not begun",

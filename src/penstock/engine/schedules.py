@@ -6,7 +6,7 @@ the earliest moment, other processes send a hint, the end of a run is heard; a s
 
 | killed | then |
 |---|---|
-| before the decision is stored | the next owner decides anew |
+| before the decision is stored (`schedule.before`) | the next owner decides anew |
 | decided, not started (`schedule.decided`) | the next owner finds it in the record, which is due, and starts it |
 | started, not recorded (`schedule.started`) | it starts it again: the id is taken, so that nothing happens |
 """
@@ -106,10 +106,14 @@ class Schedules:
             runs = await self.open_runs(schedule.id) if _looks(schedule) else []
             decision = decide(schedule, engine.clock.now(), runs)
             if decision.schedule != before or decision.due != record.due:
+                if points.reach is not None:
+                    points.reach("schedule.before")
                 kept = await self.put(record, decision.schedule, decision.due)
                 if kept is None:
                     return False
                 record = kept
+                if points.reach is not None:
+                    points.reach("schedule.after")
             schedule = decision.schedule
             if decision.cancel:
                 await self._cancel(schedule.id, runs)
