@@ -208,6 +208,69 @@ async def test_a_signal_starts_its_run_in_one_commit(engine: Harness) -> None:
     assert (await open_.show()).generation == 1
 
 
+PARENT = {
+    "id": "parent",
+    "tasks": {"c": {"type": "subworkflow", "config": {"definition": "waits"}}},
+}
+
+
+async def test_a_child_that_is_waited_for_is_not_replaced(engine: Harness) -> None:
+    await engine.register(PARENT)
+    parent = await engine.start("parent", id="P")
+    await engine.settle()
+    replacing = engine.start("waits", 1, id="P/c", if_exists="replace")
+    assert await code(replacing) == "run-has-parent"
+    child = await engine.get("P/c")
+    assert (await child.show()).generation == 1
+    await child.signal("go", 1)
+    assert await engine.finish(parent) == 1
+    again = await engine.start("waits", 1, id="P/c", if_exists="replace")
+    assert (await again.show()).generation == 2
+
+
+@pytest.mark.parametrize("act", ["replace", "after-close"])
+async def test_a_start_in_place_of_a_run_stops_the_children_of_that(
+    engine: Harness, act: str
+) -> None:
+    await engine.register(PARENT)
+    run = await engine.start("parent", id="P")
+    await engine.settle()
+    if act == "after-close":
+        await run.terminate()
+    run = await engine.start("parent", {"again": 1}, id="P", if_exists=act)
+    await engine.settle()
+    for id, status in (("P", "RUNNING"), ("P/c", "CANCELLED"), ("P~2/c", "WAITING")):
+        assert (id, await (await engine.get(id)).status()) == (id, status)
+    await (await engine.get("P~2/c")).signal("go", 1)
+    assert await engine.finish(run) == 1
+
+
+async def test_the_children_of_several_generations_are_stopped(engine: Harness) -> None:
+    await engine.register(PARENT)
+    await engine.start("parent", id="P")
+    for number in range(3):
+        await engine.start("parent", number, id="P", if_exists="replace")
+    await engine.settle()
+    assert {row.id for row in await engine.list(status="OPEN")} == {"P", "P~4/c"}
+
+
+async def test_a_start_that_opens_a_generation_remembers_command_ids(engine: Harness) -> None:
+    for message, generation in (("m1", 1), ("m2", 2), ("m1", 2), ("m2", 2)):
+        run = await engine.signal_with_start("waits", None, "go", 1, id="x", message_id=message)
+        await engine.finish(run)
+        assert (await run.show()).generation == generation
+    again = engine.signal_with_start("waits", None, "go", 2, id="x", message_id="m1")
+    assert await code(again) == "key-reused"
+    run = await engine.start("waits", id="t")
+    await run.terminate(command_id="c")
+    await engine.start("waits", id="t", if_exists="after-close")
+    await run.terminate(command_id="c")
+    assert await run.status() == "WAITING"
+    await engine.skip(25 * 3600)
+    await run.terminate(command_id="c")
+    assert await run.status() == "TERMINATED"
+
+
 async def test_a_message_finds_its_run_by_key(engine: Harness) -> None:
     await engine.start("waits", id="a", key="order-7")
     await engine.start("waits", id="b", key="order-8", attributes={"region": "eu"})

@@ -356,3 +356,25 @@ async def test_a_process_that_does_not_own_the_database_can_retry(tmp_path: Path
         async with penstock.open(url, execute=False) as other:
             await (await other.get("r")).retry()
         assert await asyncio.wait_for(run.result(), 5) == "b done"
+
+
+async def test_a_repeated_retry_is_told_the_generation_that_it_opened(engine: Harness) -> None:
+    await engine.register({"id": "sig", "tasks": {"s": {"type": "signal", "name": "go"}}})
+    run = await engine.start("sig", id="x")
+    for command, generation in (("a", 2), ("b", 3), ("a", 2), ("b", 3), ("c", 4), ("a", 2)):
+        await run.cancel()
+        await engine.settle()
+        assert await run.retry(command_id=command) == generation
+    await run.signal("go")
+    assert (await run.show()).generation == 4
+
+
+async def test_exclude_is_a_list_of_names(engine: Harness) -> None:
+    await engine.register({"id": "sig", "tasks": {"s": {"type": "signal", "name": "go"}}})
+    run = await engine.start("sig", id="x")
+    seen = await run.preview(1)
+    for wrong in ("go", [1]):
+        with pytest.raises(Rejected) as caught:
+            await run.reset(1, token=seen.token, exclude=wrong)  # type: ignore[arg-type]
+        assert caught.value.code == "exclude-invalid"
+    assert (await run.show()).generation == 1

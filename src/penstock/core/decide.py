@@ -185,6 +185,7 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
             created_by=command.created_by, parent=command.parent, parent_key=command.parent_key,
             parent_generation=command.parent_generation, depth=command.depth, metadata=command.metadata,
             attributes=command.attributes, held=held, start_key=command.start_key,
+            later=command.later, known=command.known,
         )
     ]  # fmt: skip
 

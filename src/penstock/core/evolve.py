@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from penstock.core import hands
 from penstock.core.flow import Flow
-from penstock.core.generations import reset, resume, rewind
+from penstock.core.generations import old_key, reset, resume, rewind
 from penstock.core.identity import remember, signal_digest
 from penstock.core.keys import BEGIN, DEADLINE, RUN, static
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
 from penstock.core.values import encode
 from penstock.model import events as e
-from penstock.model.effects import Admit, Answer, Execute
+from penstock.model.effects import Admit, Answer, CancelChild, Execute
 from penstock.model.failure import Failure
 from penstock.model.run import (
     CANCELLED,
@@ -284,6 +284,11 @@ def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
     for name, datum in flow.plan.definition.data.items():
         run.data[name] = Write(Raw(encode(datum.value)))
     run.held = event.held
+    run.commands.update(event.known)
+    for key, child in event.later.items():
+        left = old_key(event.generation - 1, key)
+        run.leaving[left] = child
+        flow.effects.append(CancelChild(left, child))
     if run.due is not None:
         flow.due(run.due, RUN)
     if run.deadline is not None:

@@ -21,7 +21,9 @@ def old_key(generation: int, key: str) -> str:
 
 def task_key(key: str) -> str:
     """The key that a task had in its own generation."""
-    return key.partition("/")[2] if key.startswith("~") else key
+    while key.startswith("~"):
+        key = key.partition("/")[2]
+    return key
 
 
 def reset(flow: Flow, run: Run, event: e.RunReset) -> None:

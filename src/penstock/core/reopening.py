@@ -238,6 +238,11 @@ def known_after(past: Past, fact: e.RunReset) -> dict[str, tuple[float, str]]:
     return {id: entry for id, entry in past.end.commands.items() if entry[0] >= since}
 
 
+def known_to(run: Run, at: float) -> dict[str, tuple[float, str]]:
+    """Ids of commands that still count, for a generation that copies nothing."""
+    return {id: entry for id, entry in run.commands.items() if entry[0] > at - REMEMBERED_SECONDS}
+
+
 def reopen(flow: Flow, past: Past, fact: e.RunReset, exclude: Sequence[str] = ()) -> list[e.Event]:
     """The events of the new generation after the copies; `flow` is the run as the copies give it. May raise Need."""
     events: list[e.Event] = []

@@ -81,6 +81,7 @@ class LocalControl:
         undo: bool = False, command_id: str = "",
     ) -> int:  # fmt: skip
         check_texts(by=by, reason=reason, command_id=command_id)
+        _check_names(exclude)
         command = _command(command_id, "reset", id, to, by, reason, sorted(exclude), undo)
         return await self.generations.reset(
             id, to, token=token, by=by, reason=reason, exclude=exclude, undo=undo, command=command
@@ -326,6 +327,15 @@ class _Search:
 
 def _command(id: str, *body: Any) -> tuple[str, str] | None:
     return (id, digest_of(msgspec.json.encode(body))) if id else None
+
+
+def _check_names(exclude: Sequence[str]) -> None:
+    if isinstance(exclude, str) or not all(isinstance(each, str) for each in exclude):
+        raise Rejected(
+            "exclude-invalid",
+            f"`exclude` is {exclude!r:.80}, not a list of names of signals",
+            hint=f"say exclude=[{exclude!r:.80}]" if isinstance(exclude, str) else None,
+        )
 
 
 def _check_signal(signals: Mapping[str, Any], definition: str, name: str) -> None:

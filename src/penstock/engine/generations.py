@@ -24,6 +24,7 @@ from penstock.core.reopening import (
     children_after,
     children_at,
     known_after,
+    known_to,
     preview,
     reopen,
     retry_point,
@@ -31,6 +32,7 @@ from penstock.core.reopening import (
 )
 from penstock.core.turn import turn
 from penstock.core.values import Need
+from penstock.core.waits import heard
 from penstock.engine import points
 from penstock.engine.history import Entry
 from penstock.errors import NotFound, Rejected, RevisionConflict
@@ -86,7 +88,7 @@ class Generations:
         """Go on from event `to` in another generation; its number."""
         for _ in range(TRIES_MAX):
             history = await self._read(id)
-            done = _done(history.walk.flow.run, command, self._engine.clock.now())
+            done = await self._done(history.walk.flow.run, command)
             if done is not None:
                 return done
             _check_still(history.walk.flow.run)
@@ -120,7 +122,7 @@ class Generations:
         """Try again what a run failed at, or from the named task on; the number of the generation that does."""
         for _ in range(TRIES_MAX):
             history = await self._read(id)
-            done = _done(history.walk.flow.run, command, self._engine.clock.now())
+            done = await self._done(history.walk.flow.run, command)
             if done is not None:
                 return done
             to, begins = retry_point(history.past, task)
@@ -156,7 +158,14 @@ class Generations:
                     hint="wait for its end, choose another id, or start with if_exists='replace'",
                     run_id=row.id,
                 )
-            begun = replace(command, generation=row.generation + 1, at=self._engine.clock.now())
+            old, now = await self._loaded(row), self._engine.clock.now()
+            if signal is not None and heard(old, signal):
+                return row.generation  # a repeat: it has been there already
+            _check_parentless(old)
+            begun = replace(
+                command, generation=row.generation + 1, at=now, known=known_to(old, now),
+                later=await self._still_open({**children_at(old), **old.leaving}),
+            )  # fmt: skip
             new = Entry(
                 Flow(Run(id=row.id), plan),
                 _row(row, begun.definition, begun.version, begun.generation),
@@ -175,6 +184,30 @@ class Generations:
             assert again is not None
             row = again
         raise _moving(row.id)
+
+    async def _loaded(self, row: Row) -> Run:
+        entry = (await self._engine.history.load([row]))[row.id]
+        if isinstance(entry, Exception):
+            raise entry
+        return entry.flow.run
+
+    async def _done(self, run: Run, command: tuple[str, str] | None) -> int | None:
+        """The generation that the same command opened before, if it did."""
+        if command is None or not repeated(run, command[0], self._engine.clock.now(), command[1]):
+            return None
+        at, generation = run.commands[command[0]][0], run.generation
+        while generation > 1:
+            row = await self._engine.store.find(run.id, generation)
+            if row is None:
+                break  # it has been cleared away
+            for each in await self._engine.store.events(row.key):
+                event = decode_event(each.payload)
+                if isinstance(event, e.RunReset) and event.generation == generation:
+                    if event.at == at and command[0] in event.known:
+                        return generation
+                    break
+            generation -= 1
+        return run.generation
 
     # --- one opening -----------------------------------------------------------------------------------------
 
@@ -331,11 +364,15 @@ def _row(old: Row, definition: str, version: str, generation: int) -> Row:
     )  # fmt: skip
 
 
-def _done(run: Run, command: tuple[str, str] | None, at: float) -> int | None:
-    """The generation that the same command opened before, if it did."""
-    if command is not None and repeated(run, command[0], at, command[1]):
-        return run.generation
-    return None
+def _check_parentless(run: Run) -> None:
+    """A run that another one waits for is not replaced by one that is nobody's child."""
+    if run.parent is not None and not run.closed:
+        raise Rejected(
+            "run-has-parent",
+            f"run {run.id} is the child of run {run.parent}, which waits for it",
+            hint="cancel or terminate it, or reset it, which keeps its parent; or choose another id",
+            run_id=run.id,
+        )
 
 
 def _check_still(run: Run) -> None:

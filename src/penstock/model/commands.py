@@ -38,6 +38,9 @@ class StartRun(_Command, frozen=True):
     metadata: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     start_key: str = ""
+    later: dict[str, str] = {}
+    """See `events.RunStarted`, as for `known`."""
+    known: dict[str, tuple[float, str]] = {}
 
 
 class StartTask(_Command, frozen=True):

@@ -65,6 +65,10 @@ class RunStarted(_Event, frozen=True, tag="run_started"):
     """Nothing runs before it is admitted: its definition limits how many are open (SPEC 4.10)."""
     start_key: str = ""
     """The idempotency key of the start."""
+    later: dict[str, str] = {}
+    """Children of the generation in whose place it starts that are not wanted any more, by the key of their task."""
+    known: dict[str, tuple[float, str]] = {}
+    """Ids of commands that the generation before had accepted within 24 h."""
 
 
 class RunReset(_Event, frozen=True, tag="run_reset"):
