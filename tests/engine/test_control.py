@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,60 @@ async def test_a_signal_starts_its_run_in_one_commit(engine: Harness) -> None:
     open_ = await engine.start("timed", id="t")
     assert await code(engine.signal_with_start("timed", None, "go", id="t")) == "signal-undeclared"
     assert (await open_.show()).generation == 1
+
+
+async def test_a_signal_that_starts_takes_what_a_start_takes(engine: Harness) -> None:
+    later = timedelta(hours=1)
+    run = await engine.signal_with_start(
+        "waits", None, "go", 1, id="r", delay=later, deadline=timedelta(hours=2), key="k"
+    )
+    await engine.settle()
+    assert await run.status() == "CREATED"
+    assert (await engine.list(attributes={"key": "k"}))[0].id == "r"
+    assert await engine.finish(run) == 1
+    for _ in range(2):
+        await engine.signal_with_start("waits", None, "go", 1, id="r", idempotency_key="i")
+    assert (await run.show()).generation == 2
+
+
+async def test_a_signal_that_starts_may_refuse_or_replace_what_is_there(engine: Harness) -> None:
+    async def send(mode: str, message: str) -> None:
+        await engine.signal_with_start(
+            "both", None, "go", 1, id="r", if_exists=mode, message_id=message
+        )
+
+    tasks = {name: {"type": "signal", "name": name} for name in ("go", "end")}
+    await engine.register({"id": "both", "tasks": tasks})
+    run = await engine.start("both", id="r")
+    assert await code(send("reject", "1")) == "id-taken"
+    assert await code(send("after-close", "1")) == "run-open"
+    assert await code(send("maybe", "1")) == "if-exists-unknown"
+    assert await engine.types(run) == ["run_started"]
+    for mode in ("replace", "replace", "reject", "after-close"):
+        await send(mode, "1")
+        assert (await run.show()).generation == 2
+    await run.signal("end")
+    await engine.finish(run)
+    await send("after-close", "2")
+    assert (await run.show()).generation == 3
+
+
+async def test_a_signal_that_starts_keeps_to_the_limits(engine: Harness) -> None:
+    tasks = {name: {"type": "signal", "name": name} for name in ("go", "end")}
+    limits = {"runs": 1, "over": "refuse"}
+    await engine.register({"id": "both", "tasks": tasks, "limits": limits})
+    first = await engine.signal_with_start("both", None, "go", id="1")
+    assert await code(engine.signal_with_start("both", None, "go", id="2")) == "busy"
+    assert await code(engine.get("2")) == "not-found"
+    await engine.signal_with_start("both", None, "end", id="1")  # for one that is there
+    await engine.finish(first)
+    other = await engine.signal_with_start("both", None, "go", id="2")
+    assert await code(engine.signal_with_start("both", None, "go", id="1")) == "busy"
+    assert await code(engine.start("both", id="1", if_exists="after-close")) == "busy"
+    await other.signal("end")
+    await engine.finish(other)
+    again = await engine.start("both", 1, id="1", if_exists="after-close")
+    assert (await again.show()).generation == 2
 
 
 PARENT = {

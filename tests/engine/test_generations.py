@@ -373,7 +373,7 @@ async def test_exclude_is_a_list_of_names(engine: Harness) -> None:
     await engine.register({"id": "sig", "tasks": {"s": {"type": "signal", "name": "go"}}})
     run = await engine.start("sig", id="x")
     seen = await run.preview(1)
-    for wrong in ("go", [1]):
+    for wrong in ("go", [1], 5):
         with pytest.raises(Rejected) as caught:
             await run.reset(1, token=seen.token, exclude=wrong)  # type: ignore[arg-type]
         assert caught.value.code == "exclude-invalid"

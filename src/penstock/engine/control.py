@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.core.identity import digest_of
+from penstock.core.plan import Plan
 from penstock.core.values import decode
+from penstock.core.waits import heard
 from penstock.engine.batches import LocalBatches
 from penstock.engine.checks import check_texts, kept
 from penstock.engine.generations import Generations
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.1
 LOOK_SECONDS_MAX = 1.0
 NET_SECONDS = 5.0
+IF_EXISTS = ("attach", "reject", "replace", "after-close")
 PAUSED = "paused"
 """The kind of the records that name paused definitions."""
 
@@ -201,32 +204,53 @@ class LocalControl:
 
     async def signal_with_start(
         self, definition: str, input: Any, name: str, payload: Any = None, *, id: str, by: str | None = None,
-        message_id: str = "", start: Mapping[str, Any] | None = None,
+        message_id: str = "", if_exists: str = "attach", start: Mapping[str, Any] | None = None,
     ) -> str:  # fmt: skip
         engine = self._engine
         raw = encode_payload(payload)
         check_texts(name=name, by=by, message_id=message_id)
+        check_if_exists(if_exists)
         begin, plan = await self._runs.start_command(definition, input, id=id, **(start or {}))
+        message_id = message_id or begin.start_key
         signal = c.SendSignal(at=self._now(), name=name, payload=raw, by=by, id=message_id)
         _check_signal(plan.signals, definition, name)
+        row = None if if_exists == "attach" else await engine.store.find(id)
+        if row is None:
+            if await self._start_with(begin, plan, signal):
+                return id
+            row = await self._runs.find(id)
+        elif if_exists == "reject":
+            if await engine.read(id, lambda flow: heard(flow.run, signal)):
+                return id  # a repeat gets the answer of the first
+            raise Rejected(
+                "id-taken", f"run {id} exists already", hint="choose another id", run_id=id
+            )
+        await self.generations.start(
+            row, begin, plan, replace_open=if_exists == "replace", signal=signal
+        )
+        return id
+
+    async def _start_with(self, begin: c.StartRun, plan: Plan, signal: c.SendSignal) -> bool:
+        """Start the run if there is none, and send it the signal, in one append; False if it has ended before."""
+        engine = self._engine
+        await engine.admission.check(plan, begin.id)
+        engine.check_room()
         loop = asyncio.get_running_loop()
         started: asyncio.Future[Any] = loop.create_future()
         sent: asyncio.Future[Any] = loop.create_future()
-        # Both in one mail, so that they are one append.
-        engine.post(id, Item(begin, started, plan))
-        engine.post(id, Item(signal, sent))
-        outcomes = await asyncio.gather(started, sent, return_exceptions=True)
-        refused = outcomes[0]
+        engine.admission.begin(begin.definition, 1)
+        try:
+            engine.post(begin.id, Item(begin, started, plan))
+            engine.post(begin.id, Item(signal, sent))  # in the same mail
+            outcomes = await asyncio.gather(started, sent, return_exceptions=True)
+        finally:
+            engine.admission.end(begin.definition, 1)
+        refused, unsent = outcomes
         if isinstance(refused, BaseException) and getattr(refused, "code", "") != "id-taken":
             raise refused
-        if outcomes[1] is None:
-            return id
-        assert isinstance(outcomes[1], BaseException)
-        if getattr(outcomes[1], "code", "") != "run-closed":
-            raise outcomes[1]
-        row = await self._runs.find(id)
-        await self.generations.start(row, begin, plan, replace_open=False, signal=signal)
-        return id
+        if isinstance(unsent, BaseException) and getattr(unsent, "code", "") != "run-closed":
+            raise unsent
+        return unsent is None
 
     async def message(
         self, name: str, payload: Any = None, *, attributes: Mapping[str, Any], definition: str | None = None,
@@ -329,8 +353,14 @@ def _command(id: str, *body: Any) -> tuple[str, str] | None:
     return (id, digest_of(msgspec.json.encode(body))) if id else None
 
 
-def _check_names(exclude: Sequence[str]) -> None:
-    if isinstance(exclude, str) or not all(isinstance(each, str) for each in exclude):
+def check_if_exists(if_exists: str) -> None:
+    if if_exists not in IF_EXISTS:
+        raise Rejected("if-exists-unknown", f"`{if_exists}` is not one of: {', '.join(IF_EXISTS)}")
+
+
+def _check_names(exclude: Any) -> None:
+    given = cast("Collection[Any]", exclude) if isinstance(exclude, Collection) else (None,)
+    if isinstance(exclude, str) or not all(isinstance(each, str) for each in given):
         raise Rejected(
             "exclude-invalid",
             f"`exclude` is {exclude!r:.80}, not a list of names of signals",

@@ -239,15 +239,19 @@ class Engine:
 
     async def command(self, run_id: str, command: c.Command, plan: Plan | None = None) -> Any:
         """On disk on return, or the reason why it was refused."""
+        self.check_room()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.post(run_id, Item(command, future, plan))
+        return await future
+
+    def check_room(self) -> None:
+        """Whether commands are taken at this moment."""
         self.check_open()
         if len(self._mail) >= self.settings.inbox_max:
             raise Busy(
                 f"{len(self._mail)} runs have commands waiting, which is the limit",
                 hint="try again in a moment, or raise priority_queue_depth",
             )
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.post(run_id, Item(command, future, plan))
-        return await future
 
     async def read(self, run_id: str, reader: Reader) -> Any:
         """Ask the run as it is on disk."""

@@ -150,7 +150,11 @@ class Generations:
         signal: c.SendSignal | None = None,
     ) -> int:
         """A start under an id that is taken: in place of what is there, as its next generation."""
+        admission = self._engine.admission
         for _ in range(TRIES_MAX):
+            old = await self._loaded(row)
+            if signal is not None and heard(old, signal):
+                return row.generation  # a repeat: it has been there already
             if row.open and not replace_open:
                 raise Rejected(
                     "run-open",
@@ -158,10 +162,10 @@ class Generations:
                     hint="wait for its end, choose another id, or start with if_exists='replace'",
                     run_id=row.id,
                 )
-            old, now = await self._loaded(row), self._engine.clock.now()
-            if signal is not None and heard(old, signal):
-                return row.generation  # a repeat: it has been there already
             _check_parentless(old)
+            if not row.open or row.definition != command.definition:
+                await admission.check(plan, None)  # an open one has a place already
+            now = self._engine.clock.now()
             begun = replace(
                 command, generation=row.generation + 1, at=now, known=known_to(old, now),
                 later=await self._still_open({**children_at(old), **old.leaving}),
@@ -178,8 +182,12 @@ class Generations:
                 at=begun.at, by=begun.created_by, reason=f"replaced by generation {begun.generation}",
                 generation=begun.generation,
             )  # fmt: skip
-            if await self._commit(row, new, [], outcome.events, last):
-                return begun.generation
+            admission.begin(begun.definition, 1)
+            try:
+                if await self._commit(row, new, [], outcome.events, last):
+                    return begun.generation
+            finally:
+                admission.end(begun.definition, 1)
             again = await self._engine.store.find(row.id)
             assert again is not None
             row = again

@@ -18,7 +18,7 @@ from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
 from penstock.engine.bulk import BulkStart
 from penstock.engine.checks import check_texts, check_times, checked_id, kept
-from penstock.engine.control import LocalControl, identified
+from penstock.engine.control import LocalControl, check_if_exists, identified
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
 from penstock.engine.following import ASK_SECONDS
@@ -54,7 +54,6 @@ from penstock.ports.runs import (
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.ports.store import Owner, Query, Row
 
-IF_EXISTS = ("attach", "reject", "replace", "after-close")
 LOOK_SECONDS = 0.1
 """How often who does not own the database and is told nothing looks for what becomes of a run."""
 NET_SECONDS = 5.0
@@ -108,10 +107,7 @@ class LocalRuns:
             definition, input, id=id, version=version, priority=priority, deadline=deadline, delay=delay,
             metadata=metadata, attributes=attributes, created_by=created_by, idempotency_key=idempotency_key,
         )  # fmt: skip
-        if if_exists not in IF_EXISTS:
-            raise Rejected(
-                "if-exists-unknown", f"`{if_exists}` is not one of: {', '.join(IF_EXISTS)}"
-            )
+        check_if_exists(if_exists)
         if connection is not None:
             return await engine.requests.ask(connection, command, plan, if_exists)
         admission = engine.admission
@@ -122,6 +118,7 @@ class LocalRuns:
             or engine.owner is None
         ):
             await admission.check(plan, id)
+        taken = False
         try:
             admission.starting += 1
             if plan.runs_max is None:
@@ -132,9 +129,11 @@ class LocalRuns:
         except Rejected as error:
             if error.code != "id-taken":
                 raise
-            await self._taken(command, plan, if_exists)
+            taken = True
         finally:
             admission.starting -= 1
+        if taken:
+            await self._taken(command, plan, if_exists)
         return command.id
 
     async def start_command(

@@ -83,6 +83,7 @@ class Control(Protocol):
         id: str,
         by: str | None,
         message_id: str,
+        if_exists: str,
         start: Mapping[str, Any],
     ) -> str:
         """Send a signal to a run, and start it if there is none that is open; one commit."""

@@ -316,20 +316,42 @@ class Engine:
         return self._runs.schedules
 
     async def signal_with_start(
-        self, definition: str, input: Any, signal: str, payload: Any = None, *, id: str, by: str | None = None,
-        message_id: str = "", **start: Any,
-    ) -> Run:  # fmt: skip
-        """Send a signal to run `id`; if it does not exist, or has ended, it is started with it, in one commit."""
+        self,
+        definition: str,
+        input: Any,
+        signal: str,
+        payload: Any = None,
+        *,
+        id: str,
+        by: str | None = None,
+        message_id: str = "",
+        version: str | None = None,
+        priority: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        delay: float | timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        created_by: str | None = None,
+        key: str | None = None,
+        idempotency_key: str = "",
+        if_exists: str = "attach",
+    ) -> Run:
+        """Send a signal to run `id`; if it does not exist, or has ended, it is started with it, in one commit.
+
+        The rest is as of `start`, for the run that is started. With `if_exists` an open run does not just get the
+        signal: `reject` it, `replace` the run, or refuse until `after-close` of it. A repeat with the same `message_id`
+        (or `idempotency_key`) changes nothing."""
+        if key is not None:
+            attributes = {**(attributes or {}), "key": key}
+        start = {
+            "version": version, "priority": priority, "deadline": _moment(deadline),
+            "delay": delay.total_seconds() if isinstance(delay, timedelta) else delay, "metadata": metadata or {},
+            "attributes": attributes or {}, "created_by": created_by, "idempotency_key": idempotency_key,
+        }  # fmt: skip
         run_id = await self._runs.control.signal_with_start(
-            _id_of(definition),
-            input,
-            signal,
-            payload,
-            id=id,
-            by=by,
-            message_id=message_id,
+            _id_of(definition), input, signal, payload, id=id, by=by, message_id=message_id, if_exists=if_exists,
             start=start,
-        )
+        )  # fmt: skip
         return Run(self._runs, run_id)
 
     async def message(

@@ -113,9 +113,22 @@ class Engine:
         id: str,
         by: str | None = None,
         message_id: str = "",
-        **start: Any,
+        version: str | None = None,
+        priority: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        delay: float | timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        created_by: str | None = None,
+        key: str | None = None,
+        idempotency_key: str = "",
+        if_exists: str = "attach",
     ) -> Run:
-        """Send a signal to run `id`; if it does not exist, or has ended, it is started with it, in one commit."""
+        """Send a signal to run `id`; if it does not exist, or has ended, it is started with it, in one commit.
+
+        The rest is as of `start`, for the run that is started. With `if_exists` an open run does not just get the
+        signal: `reject` it, `replace` the run, or refuse until `after-close` of it. A repeat with the same `message_id`
+        (or `idempotency_key`) changes nothing."""
 
     def message(
         self,
