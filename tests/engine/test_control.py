@@ -294,7 +294,7 @@ async def test_a_start_in_place_of_a_run_stops_the_children_of_that(
         await run.terminate()
     run = await engine.start("parent", {"again": 1}, id="P", if_exists=act)
     await engine.settle()
-    for id, status in (("P", "RUNNING"), ("P/c", "CANCELLED"), ("P~2/c", "WAITING")):
+    for id, status in (("P", "WAITING"), ("P/c", "CANCELLED"), ("P~2/c", "WAITING")):
         assert (id, await (await engine.get(id)).status()) == (id, status)
     await (await engine.get("P~2/c")).signal("go", 1)
     assert await engine.finish(run) == 1

@@ -204,6 +204,7 @@ class Generations:
         if command is None or not repeated(run, command[0], self._engine.clock.now(), command[1]):
             return None
         at, generation = run.commands[command[0]][0], run.generation
+        found = generation
         while generation > 1:
             row = await self._engine.store.find(run.id, generation)
             if row is None:
@@ -212,10 +213,10 @@ class Generations:
                 event = decode_event(each.payload)
                 if isinstance(event, e.RunReset) and event.generation == generation:
                     if event.at == at and command[0] in event.known:
-                        return generation
+                        found = generation  # the first of those that know it at that time
                     break
             generation -= 1
-        return run.generation
+        return found
 
     # --- one opening -----------------------------------------------------------------------------------------
 
