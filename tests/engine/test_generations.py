@@ -361,12 +361,16 @@ async def test_a_process_that_does_not_own_the_database_can_retry(tmp_path: Path
 async def test_a_repeated_retry_is_told_the_generation_that_it_opened(engine: Harness) -> None:
     await engine.register({"id": "sig", "tasks": {"s": {"type": "signal", "name": "go"}}})
     run = await engine.start("sig", id="x")
-    for command, generation in (("a", 2), ("b", 3), ("a", 2), ("b", 3), ("c", 4), ("a", 2)):
+    for number, command in enumerate("abc", 2):
         await run.cancel()
         await engine.settle()
-        assert await run.retry(command_id=command) == generation
+        assert await run.retry(command_id=command) == number
+        for before, earlier in enumerate("abc"[: number - 1], 2):
+            assert await run.retry(command_id=earlier) == before
+    await engine.start("sig", 1, id="x", if_exists="replace")  # which copies nothing
+    assert [await run.retry(command_id=command) for command in "abc"] == [2, 3, 4]
     await run.signal("go")
-    assert (await run.show()).generation == 4
+    assert (await run.show()).generation == 5
 
 
 async def test_exclude_is_a_list_of_names(engine: Harness) -> None:

@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from penstock.core.evolve import evolve  # noqa: E402
 from penstock.core.flow import Flow  # noqa: E402
+from penstock.core.identity import signal_digest  # noqa: E402
 from penstock.core.plan import Plan  # noqa: E402
 from penstock.model import commands as c  # noqa: E402
 from penstock.model.codec import (  # noqa: E402
@@ -324,6 +325,29 @@ tasks:
     child.signal("never")
     run.world.close_child(child)
     run.signal("end")
+    return run
+
+
+@golden
+def replaced() -> Case:
+    """The generation that a start in place of another has opened: its children are to be stopped, ids are known."""
+    run = given(
+        """
+id: parent
+tasks:
+  a: {do: x}
+  s: {type: signal, name: go, after: a}
+""",
+        None,
+        generation=2,
+        later={"sub": "run/sub", "~0/old": "run/old"},
+        known={"m1": (NOON - 60.0, signal_digest("go", b"1", 1))},
+    )
+    run.command(c.CloseChild(at=run.world.now, key="~1/sub", status="CANCELLED", run="run/sub"))
+    run.signal("go", 1, id="m1")  # which the generation before has heard
+    run.complete("a", 2)
+    run.command(c.CloseChild(at=run.world.now, key="~1/~0/old", status="COMPLETED", run="run/old"))
+    run.signal("go", 3, id="m2")
     return run
 
 

@@ -200,23 +200,26 @@ class Generations:
         return entry.flow.run
 
     async def _done(self, run: Run, command: tuple[str, str] | None) -> int | None:
-        """The generation that the same command opened before, if it did."""
+        """The generation that the same command opened before, if it did: what it was answered then."""
         if command is None or not repeated(run, command[0], self._engine.clock.now(), command[1]):
             return None
-        at, generation = run.commands[command[0]][0], run.generation
-        found = generation
-        while generation > 1:
-            row = await self._engine.store.find(run.id, generation)
-            if row is None:
-                break  # it has been cleared away
-            for each in await self._engine.store.events(row.key):
-                event = decode_event(each.payload)
-                if isinstance(event, e.RunReset) and event.generation == generation:
-                    if event.at == at and command[0] in event.known:
-                        found = generation  # the first of those that know it at that time
-                    break
-            generation -= 1
+        at, found = run.commands[command[0]][0], run.generation
+        for generation in range(run.generation, 1, -1):
+            first = await self._first(run.id, generation)
+            if first is None or first.at < at:
+                break  # it has been cleared away, or is older than the command
+            if isinstance(first, e.RunReset) and first.known.get(command[0], (None,))[0] == at:
+                found = generation  # those after it know of the command too
         return found
+
+    async def _first(self, id: str, generation: int) -> e.RunReset | e.RunStarted | None:
+        """The first event of a generation that is not a copy."""
+        row = await self._engine.store.find(id, generation)
+        for each in [] if row is None else await self._engine.store.events(row.key):
+            event = None if is_erased(each.payload) else decode_event(each.payload)
+            if isinstance(event, e.RunReset | e.RunStarted) and event.generation == generation:
+                return event
+        return None
 
     # --- one opening -----------------------------------------------------------------------------------------
 
