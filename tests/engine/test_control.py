@@ -14,6 +14,7 @@ import penstock
 from penstock import CompleteLater, Rejected, Retry, RunFailed, activity, current
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite.store import SqliteStore
+from penstock.ports.store import Record
 from penstock.testing.harness import Harness, SkipClock, harness
 
 CALLS: list[Any] = []
@@ -304,6 +305,7 @@ async def test_the_children_of_several_generations_are_stopped(engine: Harness) 
     await engine.register(PARENT)
     await engine.start("parent", id="P")
     for number in range(3):
+        await engine.settle()
         await engine.start("parent", number, id="P", if_exists="replace")
     await engine.settle()
     assert {row.id for row in await engine.list(status="OPEN")} == {"P", "P~4/c"}
@@ -539,6 +541,50 @@ async def test_a_paused_definition_begins_nothing_and_loses_nothing(engine: Harn
     await engine.settle()
     assert CALLS == ["a", "a"]
     assert await timed.status() == await held.status() == "COMPLETED"
+
+
+async def test_who_paused_and_who_resumed_a_definition_is_kept(engine: Harness) -> None:
+    assert await engine.definition_acts("timed") == []
+    for number in (1, 2):
+        await engine.pause_definition("timed", by="ann", reason=f"incident {number}")
+        await engine.skip(60)
+        await engine.resume_definition("timed", by="bob", reason=f"mended {number}")
+    await engine.pause_definition("timed", by="eve")
+    told = [(each.act, each.by, each.reason) for each in await engine.definition_acts("timed")]
+    assert told == [
+        ("pause", "ann", "incident 1"), ("resume", "bob", "mended 1"),
+        ("pause", "ann", "incident 2"), ("resume", "bob", "mended 2"), ("pause", "eve", ""),
+    ]  # fmt: skip
+    assert await code(engine.definition_acts("nope")) == "not-found"
+
+
+async def test_a_pause_that_cannot_be_read_pauses_is_said_and_can_be_ended(
+    engine: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = engine.core.store
+    await engine.pause_definition("timed", by="ann")
+    await store.drop("paused", ["timed"])
+    await store.put(
+        [
+            Record("paused", "timed", b'{"definition": 5'),
+            Record("definition-acts", "timed", b"\xff"),
+        ]
+    )
+    await engine.core.load_paused()
+    run = await engine.start("timed")
+    await engine.skip(hours=2)
+    assert CALLS == []
+    (paused,) = await engine.paused_definitions()
+    assert paused.definition == "timed"
+    assert "cannot be read" in paused.reason
+    assert "record.corrupt" in caplog.text
+    await engine.resume_definition("timed", by="bob")
+    assert await engine.paused_definitions() == []
+    assert [(each.act, each.by) for each in await engine.definition_acts("timed")] == [
+        ("pause", None),
+        ("resume", "bob"),
+    ]
+    await engine.finish(run)
 
 
 async def test_a_definition_paused_elsewhere_is_paused_at_once(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from penstock.engine.batches import LocalBatches
 from penstock.engine.checks import check_texts, kept
 from penstock.engine.generations import Generations
 from penstock.engine.inbox import Item
+from penstock.engine.pausing import Pausing
 from penstock.errors import NotFound, Rejected
 from penstock.model import commands as c
 from penstock.model import events as e
@@ -29,8 +30,8 @@ from penstock.model.failure import Failure
 from penstock.model.payload import encode_payload
 from penstock.model.preview import Preview
 from penstock.model.token import token_of
-from penstock.ports.control import PausedDefinition
-from penstock.ports.store import Query, Record, Row
+from penstock.ports.control import DefinitionAct, PausedDefinition
+from penstock.ports.store import Query, Row
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -40,8 +41,6 @@ LOOK_SECONDS = 0.1
 LOOK_SECONDS_MAX = 1.0
 NET_SECONDS = 5.0
 IF_EXISTS = ("attach", "reject", "replace", "after-close")
-PAUSED = "paused"
-"""The kind of the records that name paused definitions."""
 
 
 def identified(command: c.Command, id: str) -> c.Command:
@@ -59,7 +58,7 @@ class LocalControl:
         self._engine, self._runs = engine, runs
         self.generations = Generations(engine)
         self.batches = LocalBatches(engine, runs)
-        engine.tending.serve(PAUSED, self._paused)
+        self.pausing = Pausing(engine)
 
     # --- generations -----------------------------------------------------------------------------------------
 
@@ -283,37 +282,18 @@ class LocalControl:
         self, definition: str, *, by: str | None = None, reason: str = ""
     ) -> None:
         """No attempt of any of its runs begins; new runs are taken, and wait like the others."""
-        check_texts(by=by, reason=reason)
-        if await self._engine.store.definition(definition) is None:
-            raise NotFound(f"no definition `{definition}` is registered")
-        before = await self._engine.store.record(PAUSED, definition)
-        if before is not None:
-            return
-        value = PausedDefinition(definition, self._now(), by, reason)
-        await self._engine.store.put([Record(PAUSED, definition, msgspec.json.encode(value))])
-        await self._tell(definition)
+        await self.pausing.pause(definition, by=by, reason=reason)
 
     async def resume_definition(
         self, definition: str, *, by: str | None = None, reason: str = ""
     ) -> None:
-        if await self._engine.store.record(PAUSED, definition) is None:
-            raise Rejected("definition-not-paused", f"definition `{definition}` is not paused")
-        await self._engine.store.drop(PAUSED, [definition])
-        await self._tell(definition)
+        await self.pausing.resume(definition, by=by, reason=reason)
 
     async def paused_definitions(self) -> list[PausedDefinition]:
-        records = await self._engine.store.records(PAUSED)
-        return [msgspec.json.decode(each.value, type=PausedDefinition) for each in records]
+        return await self.pausing.paused()
 
-    async def _tell(self, definition: str) -> None:
-        """In force at once here, and by a hint where the runs are executed."""
-        if self._engine.owner is not None:
-            await self._engine.load_paused()
-        else:
-            await self._engine.tell_owner([f"{PAUSED}\n{definition}"])
-
-    async def _paused(self, definition: str) -> None:
-        await self._engine.load_paused()
+    async def definition_acts(self, definition: str) -> list[DefinitionAct]:
+        return await self.pausing.acts(definition)
 
     def _now(self) -> float:
         return self._engine.clock.now()

@@ -48,11 +48,12 @@ from penstock.policy import snapshots as snapshot_policy
 from penstock.ports.activities import Activities
 from penstock.ports.clock import Clock
 from penstock.ports.hints import Hints
-from penstock.ports.store import Append, Appended, Owner, Query, Row, Snapshot, Store
+from penstock.ports.store import Append, Appended, Owner, Query, Record, Row, Snapshot, Store
 
 log = logging.getLogger("penstock.engine")
 
 BATCH_RUNS_MAX = 1000
+RECORDS_PAGE = 1000
 TRIES_MAX = 100
 """Times that a command is decided anew because another writer was first."""
 SNAPSHOT_SECONDS = 600.0
@@ -362,10 +363,12 @@ class Engine:
                         return None
                     if run_id in self.cache:
                         continue
-                    hint = "`penstock list` shows the runs"
-                    missing = NotFound(f"no run {run_id}", hint=hint)
-                    self._fail(items, self._unreadable.pop(run_id, missing))
-                    return None
+                    items = self._from_start(run_id, items)
+                    if not items:
+                        return None
+                    first = items[0]
+                assert isinstance(first.command, c.StartRun)
+                assert first.plan is not None
                 entry = self._fresh(run_id, first.command, first.plan)
                 items = self._alike(run_id, items)
             entry.flow.globals = self.globals
@@ -388,6 +391,18 @@ class Engine:
             else:
                 self.turns += 1
                 return entry, outcome, readings, items
+
+    def _from_start(self, run_id: str, items: list[Item]) -> list[Item]:
+        """There is no such run. What was asked of it is refused, up to a start of it: that is decided as if it came
+        alone, also if it was refused before because another process had taken over."""
+        missing = NotFound(f"no run {run_id}", hint="`penstock list` shows the runs")
+        error = self._unreadable.pop(run_id, missing)
+        for place, item in enumerate(items):
+            if error is missing and isinstance(item.command, c.StartRun) and item.plan is not None:
+                self._fail(items[:place], error)
+                return items[place:]
+        self._fail(items, error)
+        return []
 
     def _alike(self, run_id: str, items: list[Item]) -> list[Item]:
         """Of the commands to a run that does not exist yet, those up to a start of another plan."""
@@ -888,8 +903,14 @@ class Engine:
 
     async def load_paused(self) -> None:
         """Which definitions operators have paused (SPEC 4.9)."""
-        records = await self.store.records("paused")
-        self.attempts.pause({each.id for each in records})
+        self.attempts.pause({each.id for each in await self.paused_records()})
+
+    async def paused_records(self) -> list[Record]:
+        found = page = await self.store.records("paused", limit=RECORDS_PAGE)
+        while len(page) == RECORDS_PAGE:
+            page = await self.store.records("paused", after=page[-1].id, limit=RECORDS_PAGE)
+            found.extend(page)
+        return found
 
     async def bring(self, run_id: str, refs: set[int]) -> None:
         """Load values that a reader needs."""

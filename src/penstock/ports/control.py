@@ -10,13 +10,23 @@ from msgspec import Struct
 from penstock.model.preview import Consequence, Preview
 from penstock.ports.batches import Batches
 
-__all__ = ["Consequence", "Control", "PausedDefinition", "Preview"]
+__all__ = ["Consequence", "Control", "DefinitionAct", "PausedDefinition", "Preview"]
 
 
 class PausedDefinition(Struct, frozen=True):
     """A definition none of whose runs begins anything."""
 
     definition: str
+    at: float
+    by: str | None = None
+    reason: str = ""
+
+
+class DefinitionAct(Struct, frozen=True):
+    """What an operator did to a definition."""
+
+    act: str
+    """`pause` or `resume`."""
     at: float
     by: str | None = None
     reason: str = ""
@@ -107,3 +117,7 @@ class Control(Protocol):
     async def resume_definition(self, definition: str, *, by: str | None, reason: str) -> None: ...
 
     async def paused_definitions(self) -> list[PausedDefinition]: ...
+
+    async def definition_acts(self, definition: str) -> list[DefinitionAct]:
+        """Who paused and resumed it, the oldest first."""
+        ...

@@ -13,7 +13,7 @@ from penstock.errors import Rejected
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
 from penstock.ports.batches import Batch, Batches
-from penstock.ports.control import PausedDefinition, Preview
+from penstock.ports.control import DefinitionAct, PausedDefinition, Preview
 from penstock.ports.projections import EventBatch, ProjectionView
 from penstock.ports.runs import (
     Change,
@@ -409,7 +409,12 @@ class Engine:
         await self._runs.control.resume_definition(definition, by=by, reason=reason)
 
     async def paused_definitions(self) -> list[PausedDefinition]:
+        """Those that are paused now, by whom and why."""
         return await self._runs.control.paused_definitions()
+
+    async def definition_acts(self, definition: str) -> list[DefinitionAct]:
+        """Who paused and resumed a definition, when and why, the oldest first; the last 100."""
+        return await self._runs.control.definition_acts(definition)
 
     async def definition(self, id: str, version: str | None = None) -> Definition:
         """A registered definition, expanded; the newest version if none is named."""

@@ -11,7 +11,7 @@ from penstock.model.queue import QueueView
 from penstock.model.schedule import Backfill, Calendar
 from penstock.ports.batches import Batch
 from penstock.ports.clock import Clock
-from penstock.ports.control import PausedDefinition, Preview
+from penstock.ports.control import DefinitionAct, PausedDefinition, Preview
 from penstock.ports.data import Archived
 from penstock.ports.projections import EventBatch, ProjectionView
 from penstock.ports.runs import (
@@ -181,7 +181,12 @@ class Engine:
     def resume_definition(
         self, definition: str, *, by: str | None = None, reason: str = ""
     ) -> None: ...
-    def paused_definitions(self) -> list[PausedDefinition]: ...
+    def paused_definitions(self) -> list[PausedDefinition]:
+        """Those that are paused now, by whom and why."""
+
+    def definition_acts(self, definition: str) -> list[DefinitionAct]:
+        """Who paused and resumed a definition, when and why, the oldest first; the last 100."""
+
     def definition(self, id: str, version: str | None = None) -> Definition:
         """A registered definition, expanded; the newest version if none is named."""
 
