@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from penstock import sync
+from penstock.dsl.algebra import loop, nothing, task, when
+from penstock.dsl.compose import compose
+from penstock.dsl.decompose import decompose
 from penstock.engine.settings import Settings
 from penstock.errors import (
     Busy,
@@ -48,7 +51,13 @@ __all__ = [
     "StartsStopped",
     "Timeouts",
     "activity",
+    "compose",
     "current",
+    "decompose",
+    "loop",
+    "nothing",
     "open",
     "sync",
+    "task",
+    "when",
 ]

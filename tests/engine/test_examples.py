@@ -182,3 +182,21 @@ async def test_a_report_comes_every_evening_and_at_the_end_of_the_month() -> Non
         assert month == ["nightly.month/2026-01-31T19:00:00Z"]
         title = f"The month report of {month[0]}"
         assert await (await engine.get(month[0])).result() == {"title": title}
+
+
+async def test_an_order_built_by_operators() -> None:
+    from runpy import run_path
+
+    made = run_path(str(EXAMPLES / "algebra.py"))
+    big = {"sku": "book", "cents": 999_900, "parcels": 2}
+    async with harness(activities=made["ACTIVITIES"]) as engine:
+        await engine.register(made["order"])
+        assert (await engine.register(made["order"].document)).version == "1"
+        small = await engine.start("order", {"sku": "book", "cents": 100, "parcels": 1})
+        assert await engine.finish(small) == {"ship_now": "shipped"}
+        approved = await engine.start("order", big)
+        await approved.signal("approve", True)
+        assert await engine.finish(approved) == {"ship": "shipped"}
+        assert await engine.finish(await engine.start("order", big)) == {"decline": "declined"}
+        with pytest.raises(penstock.Rejected, match="no id"):
+            await engine.register(made["approved"])

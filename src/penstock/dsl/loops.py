@@ -50,6 +50,12 @@ def natural_loops(tasks: Iterable[str], links: Sequence[Edge], start: str) -> li
     ]
 
 
+def nearest_dominators(tasks: Iterable[str], links: Sequence[Edge], start: str) -> dict[str, str]:
+    """Of each task that `start` reaches, the last one before it that every way to it passes."""
+    flow = _Flow(list(tasks), links, start)
+    return {flow.names[at]: flow.names[above] for at, above in flow.above.items()}
+
+
 def irreducible_cycles(tasks: Iterable[str], links: Sequence[Edge], start: str) -> list[list[str]]:
     """A shortest cycle, in order, of each group of tasks that go round without a single way in."""
     flow = _Flow(list(tasks), links, start)
@@ -135,6 +141,11 @@ class _Flow:
             self._number(numbers[start])
         self._above = self._dominators()
         self._first, self._last = self._intervals()
+
+    @property
+    def above(self) -> dict[int, int]:
+        """The nearest dominator of each task but the start."""
+        return {at: self._above[at] for at in self._sequence[1:]}
 
     def dominates(self, upper: int, lower: int) -> bool:
         return self._first[upper] <= self._first[lower] and self._last[lower] <= self._last[upper]

@@ -10,10 +10,12 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from penstock.core.plan import Plan, ScopePlan
+from penstock.dsl.algebra import Choice, Leaf, Parallel, Rest, Sequence
+from penstock.dsl.compose import Composition
 from penstock.dsl.finding import Finding, did_you_mean
 from penstock.dsl.load import Loaded, refused
 from penstock.engine.engine import Engine
-from penstock.errors import NotFound
+from penstock.errors import NotFound, Rejected
 from penstock.model.codec import encode_definition
 from penstock.ports.activities import Served
 from penstock.ports.runs import Registered
@@ -24,10 +26,16 @@ from penstock.verify.structure import Examined, check, examine_document, examine
 def examine(
     source: Any, *, name: str = "<definition>", activities: Collection[str] | None = None
 ) -> Examined:
-    """A path, a text, or a document as data, with all that is to be said about it."""
+    """A path, a text, a document as data, or a composition of the algebra, with all that is to be said about it."""
     if isinstance(source, Loaded):
         findings = [*source.findings, *check(source, activities=activities)]
         return Examined(source, findings, source.source)
+    if isinstance(source, Composition):
+        return examine_document(source.document, source=source.id, activities=activities)
+    if isinstance(source, Leaf | Sequence | Parallel | Choice | Rest):
+        raise Rejected(
+            "algebra-invalid", "blocks have no id", hint='name them: compose("order", a >> b)'
+        )
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return examine_text(source, source=name, activities=activities)
     if isinstance(source, str | Path):
