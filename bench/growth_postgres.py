@@ -17,6 +17,12 @@ COLUMNS = (
 )
 
 
+INDEXES = (
+    "SELECT i.indexname, i.indexdef FROM pg_indexes i WHERE i.schemaname = 'penstock' AND i.tablename IN ('runs', 'events')"
+    " AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = i.indexname)"
+)
+
+
 def full_database(server: Server, folder: Path, runs: int) -> str:
     """The URL of the database with so many finished runs; made if it is not there yet."""
     url, ready = server.database("full"), folder / "full-postgres.txt"
@@ -43,6 +49,9 @@ def _fill(server: Server, runs: int) -> None:
     }
     log = {"run": "e.run + n", "position": "e.position + n * k.events", "nonce": "NULL"}
     source = f"(SELECT count(*) AS events FROM events) k, generate_series(1, {runs}) n"
+    indexes = [line.split("|", 1) for line in server.execute(INDEXES, "full").splitlines()]
+    for name, _ in indexes:
+        server.execute(f"DROP INDEX penstock.{name}", "full")  # made again at once, not row by row
     server.execute(
         "SET search_path = penstock;"
         " CREATE TEMP TABLE one_run AS SELECT * FROM runs; CREATE TEMP TABLE its_events AS SELECT * FROM events;"
@@ -55,5 +64,7 @@ def _fill(server: Server, runs: int) -> None:
         " ON CONFLICT DO NOTHING",
         "full",
     )
+    for _, text in indexes:
+        server.execute(f"SET maintenance_work_mem = '256MB'; {text}", "full")
     server.execute("VACUUM ANALYZE", "full")
     server.execute("CHECKPOINT", "full")

@@ -48,7 +48,7 @@ QUESTIONS = (
         "cost with many runs, with 100,000 events",
         ("penstock", "raw", "penstock-postgres", "raw-postgres"),
         1,
-        420,
+        600,
         shared_folder=True,
     ),
     Question("memory", "100,000 waiting runs; 100,000 tasks in a run", ("penstock",), 1, 300),

@@ -95,7 +95,7 @@ def judge(figures: Figures) -> list[Verdict]:
             on + "latency p50, against DBOS", 1 / 3, postgres("latency p50"), ("latency p50", dbos)
         ),
         at_least(on + "fanout, against DBOS", 20, postgres("fanout"), ("fanout", dbos)),
-        _grown(figures, on + "a run after 200,000 runs", "-postgres"),
+        _grown(figures, on + "a run after 1,000,000 runs", "-postgres"),
         at_most(
             on + "an event at 100,000 events",
             1.25,
