@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import server
-from plan import STORES
+from plan import STORES, SUBJECTS
 from verdict import Verdict
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +26,24 @@ PAGE = HERE.parent / "docs/bench.md"
 BEGIN, END = "<!-- bench: generated from here -->", "<!-- bench: to here -->"
 WIDTH_MIN = 130
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+ORDER = (
+    *("sequence", "latency p50", "latency p99", "fanout", "recovery", "recovery of 10,000"),
+    *(
+        "growth: run, empty",
+        "growth: run, full",
+        "growth: event at 1,000",
+        "growth: event at 100,000",
+    ),
+    *(
+        "memory: waiting runs",
+        "signals",
+        "memory: tasks of one run",
+        "bulk: one by one",
+        "bulk: in one call",
+    ),
+    *("list p50", "list p99", "idle"),
+)
+"""The figures as they stand on the page."""
 NEW_PAGE = f"""# Benchmarks
 
 Measured by `make bench`, which asks every subject side by side in one go, in rounds; a figure is the median of its
@@ -81,16 +99,24 @@ def show(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]
     console.print(judged)
 
 
-def keep(rows: Sequence[Row], facts: dict[str, Any]) -> None:
-    """Write `latest.json` and append to `history.jsonl`; questions not asked now stay as they were."""
+def keep(rows: Sequence[Row], facts: dict[str, Any]) -> tuple[list[Row], dict[str, Any]]:
+    """Write `latest.json` and append to `history.jsonl`; gives all that is kept: what was not asked now stays as it was."""
     stamp = {"commit": commit(), "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    asked = {(row["question"], row["subject"]) for row in rows}
-    before = json.loads(LATEST.read_text()) if LATEST.exists() else []
-    kept = [row for row in before if (row["question"], row["subject"]) not in asked]
-    LATEST.write_text(json.dumps([*kept, *[{**row, **stamp} for row in rows]], indent=1) + "\n")
+    before = json.loads(LATEST.read_text()) if LATEST.exists() else {"rows": [], "facts": {}}
+    by_key = {(row["question"], row["subject"]): row for row in before["rows"]}
+    by_key |= {(row["question"], row["subject"]): {**row, **stamp} for row in rows}
+    kept = sorted(by_key.values(), key=_place)
+    facts_kept = {**before["facts"], **facts}
+    LATEST.write_text(json.dumps({"rows": kept, "facts": facts_kept}, indent=1) + "\n")
     line = {**stamp, "machine": machine(), "rows": list(rows), "facts": facts}
     with HISTORY.open("a") as history:
         history.write(json.dumps(line) + "\n")
+    return kept, facts_kept
+
+
+def _place(row: Row) -> tuple[int, int]:
+    """Where a row stands on the page: as the questions and the subjects do in the plan, figures of one question as before."""
+    return (ORDER.index(row["question"]), SUBJECTS.index(row["subject"]))
 
 
 def write_page(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> None:
@@ -107,17 +133,23 @@ def write_page(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Ve
 def _markdown(rows: Sequence[Row], facts: dict[str, Any], verdicts: Sequence[Verdict]) -> str:
     found = machine()
     lines = [
-        f"Commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {found['cores']} cores, {found['system']}, "
+        f"{found['cores']} cores, {found['system']}, "
         f"Python {found['python']}, SQLite {found['sqlite']}, PostgreSQL {found['postgresql']}.",
         "",
         "![Figures by question and subject](bench.svg)",
     ]
     for store, subjects in STORES.items():
-        lines += ["", f"On {NAMES[store]}:", "", f"| question | {' | '.join(subjects)} | unit |"]
-        lines.append(f"|---|{'---:|' * len(subjects)}---|")
+        lines += [
+            "",
+            f"On {NAMES[store]}:",
+            "",
+            f"| question | {' | '.join(subjects)} | unit | commit |",
+        ]
+        lines.append(f"|---|{'---:|' * len(subjects)}---|---|")
         for question, unit, cells in _cells(rows, subjects):
             figures = [_figure(cells.get(s)) for s in subjects]
-            lines.append(f"| {question} | {' | '.join(figures)} | {unit} |")
+            at = ", ".join(sorted({row["commit"] for row in cells.values()}))
+            lines.append(f"| {question} | {' | '.join(figures)} | {unit} | {at} |")
     lines += ["", "| what it must reach | needed | measured | |", "|---|---|---|---|"]
     lines += [f"| {one.what} | {one.needed} | {one.got} | {one.word} |" for one in verdicts]
     if facts:

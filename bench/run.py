@@ -5,8 +5,9 @@
     python bench/run.py --store postgres    the subjects on one store: sqlite or postgres
     python bench/run.py --only sequence --subjects penstock,raw
 
-Figures go to stdout as a table, progress to stderr. What is asked of all subjects of a store is kept in `bench/latest.json`
-and `bench/history.jsonl`; all questions together make `docs/bench.md` and `docs/bench.svg`.
+Figures go to stdout as a table, progress to stderr. A question asked of all subjects of a store is kept in
+`bench/latest.json` and `bench/history.jsonl`; the newest answers to all questions make `docs/bench.md` and `docs/bench.svg`,
+which say at which commit each was asked.
 """
 
 from __future__ import annotations
@@ -49,9 +50,7 @@ def main() -> None:
     for question in QUESTIONS:
         if question.name in questions:
             bench.ask(question)
-    keep = not given.quick and len(subjects) == len(known)
-    whole = len(questions) == len(QUESTIONS) and len(known) == len(SUBJECTS)
-    bench.tell(keep=keep, publish=keep and whole)
+    bench.tell(keep=not given.quick and len(subjects) == len(known))
     if bench.failures:
         raise SystemExit(1)
 
@@ -172,21 +171,13 @@ class Bench:
             if low != high:
                 row |= {"low": round(low, 4), "high": round(high, 4)}
             row |= {name: rounds[0][name] for name in ("reduced", "variant") if rounds[0].get(name)}
+            row["rounds"] = [round(figure, 4) for figure in figures]
             found.append(row)
         return found
 
-    def judged(self) -> list[Verdict]:
-        """What was asked for less than the question says is not judged."""
-        figures = {
-            key: [row["figure"] for row in rounds]
-            for key, rounds in self._by_round().items()
-            if not rounds[0].get("reduced")
-        }
-        return judge(figures)
-
-    def tell(self, *, keep: bool, publish: bool) -> None:
-        rows, verdicts = self.rows(), self.judged()
-        report.show(rows, self.facts, verdicts)
+    def tell(self, *, keep: bool) -> None:
+        rows = self.rows()
+        report.show(rows, self.facts, judged(rows))
         for failure in self.failures:
             say(f"failed: {failure}")
         if not keep or self.failures:
@@ -194,15 +185,21 @@ class Bench:
                 "not kept: only a bench of all subjects of a store, without failures and not quick, is"
             )
             return
-        report.keep(rows, self.facts)
-        say("kept in bench/latest.json and bench/history.jsonl")
-        if not publish:
-            return
-        report.write_page(rows, self.facts, verdicts)
+        rows, facts = report.keep(rows, self.facts)
+        report.write_page(rows, facts, judged(rows))
         import plot  # late: it takes a second
 
         plot.draw(rows)
-        say("published in docs/bench.md and docs/bench.svg")
+        say(
+            "kept in bench/latest.json and bench/history.jsonl, shown in docs/bench.md and docs/bench.svg"
+        )
+
+
+def judged(rows: list[dict[str, Any]]) -> list[Verdict]:
+    """What was asked for less than the question says is not judged."""
+    return judge(
+        {(row["question"], row["subject"]): row["rounds"] for row in rows if not row.get("reduced")}
+    )
 
 
 def say(text: str) -> None:
