@@ -182,10 +182,10 @@ class Server:
     def url(self, database: str = "postgres", *, user: str = "postgres") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
-    def create(self, name: str | None = None) -> str:
-        """The URL of a fresh, empty database."""
+    def create(self, name: str | None = None, *, template: str = "template1") -> str:
+        """The URL of a fresh database: empty, or as the template is."""
         name = name or f"test_{os.getpid()}_{next(_names)}"
-        self.execute(f'CREATE DATABASE "{name}"')
+        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
 
     def drop(self, url: str) -> None:

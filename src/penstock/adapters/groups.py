@@ -30,6 +30,8 @@ class Group:
         self.hashes: list[list[bytes]] = []
         self.attributes: dict[int, dict[str, str]] = {}
         """Those of new runs, by place in the group."""
+        self.size = 0
+        """Bytes of all that is to be written."""
         self.problems: dict[int, Exception] = {}
         """What is wrong with an append by itself, by place."""
         for place, append in enumerate(appends):
@@ -44,8 +46,11 @@ class Group:
                 if row.key == 0 and row.attributes != NONE:
                     self.attributes[place] = attributes_of(row.attributes)
                 head, start = append.previous, prefix(row.id, row.generation)
+                if append.blobs:
+                    self.size += sum(map(len, append.blobs.values()))
                 for payload in payloads:
                     seq += 1
+                    self.size += len(payload)
                     head = link(head, start, seq, payload)
                     hashes.append(head)
             except (TypeError, ValueError) as error:

@@ -35,7 +35,7 @@ class Flow:
     """See the module's docstring."""
 
     __slots__ = (
-        "advances", "answers", "at", "checks", "cursor", "effects", "faults", "globals", "held", "outcomes", "plan",
+        "advances", "answers", "asked_bytes", "at", "checks", "cursor", "effects", "faults", "globals", "held", "outcomes", "plan",
         "replaying", "run", "seq", "todo", "values",
     )  # fmt: skip
 
@@ -52,6 +52,8 @@ class Flow:
         self.outcomes: list[Raw] = []
         self.faults: dict[int, Failure] = {}
         self.replaying = False
+        self.asked_bytes = 0
+        """Of what expressions gave in the event that is being applied."""
         self.cursor = 0
         self.todo: list[tuple[str, str, Edge, bool, bool]] = []
         """Links to be decided, in order; a list that is walked while it grows, as a deque costs 600 bytes a run."""
@@ -63,7 +65,7 @@ class Flow:
     def begin_event(self, event: Event, seq: int, *, replaying: bool) -> None:
         self.at, self.seq = event.at, seq
         self.outcomes, self.faults = event.outcomes, event.faults
-        self.replaying, self.cursor, self.advances = replaying, 0, 0
+        self.replaying, self.cursor, self.advances, self.asked_bytes = replaying, 0, 0, 0
 
     def drain(self) -> None:
         """Decide all links that follow from what has happened, then end the scopes in which nothing is open."""

@@ -14,9 +14,10 @@ from msgspec import UNSET, Raw
 
 from penstock.core.plan import Input, Node
 from penstock.core.values import Fault, Need, PathMissing, Variables, decode, encode, find
-from penstock.errors import PenstockError
+from penstock.errors import PayloadTooLarge, PenstockError
 from penstock.expr.paths import MISSING
 from penstock.model.failure import Failure
+from penstock.model.payload import PAYLOAD_BYTES_MAX
 from penstock.model.run import COMPLETED, REF_SHIFT, Ref, Scope, TaskState
 
 if TYPE_CHECKING:
@@ -39,7 +40,17 @@ def ask(
         return decode(flow.outcomes[index])
     try:
         value = compute(Variables(flow, path, extra))
-        raw = b"true" if value is True else b"false" if value is False else encode(value)
+        if value is True or value is False:
+            raw = b"true" if value else b"false"
+        else:
+            raw = encode(value)
+            flow.asked_bytes += len(raw)
+            if flow.asked_bytes > PAYLOAD_BYTES_MAX:
+                flow.asked_bytes -= len(raw)
+                raise PayloadTooLarge(
+                    f"what expressions give in one step takes more than {PAYLOAD_BYTES_MAX:,} bytes as JSON",
+                    hint="pass a large value on as it is, by `from`, or keep it elsewhere",
+                )
     except PenstockError as error:
         failure = Failure(code=error.code, message=f"{what}: {error.message}")
     except (TypeError, ValueError, OverflowError, ArithmeticError, LookupError) as error:

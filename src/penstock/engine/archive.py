@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from penstock.engine.bundle import SUFFIX, Header, Indexed, Reader, WholeRun, Writer, outside
 from penstock.engine.erasure import acts, applied
 from penstock.engine.importing import head_of, taken_over
+from penstock.engine.sizes import COMMIT_BYTES_MAX
 from penstock.errors import (
     BundleDamaged,
     NotFound,
@@ -327,10 +328,10 @@ class Archives:
         for indexed in fresh:
             if indexed.row.open:  # refused before anything is taken
                 await self._append(await asyncio.to_thread(reader.run, indexed))
-        for begin in range(0, len(fresh), IMPORT_RUNS):
+        for some in _commits(fresh):
             part = [
                 await applied(engine.store, await asyncio.to_thread(reader.run, one))
-                for one in fresh[begin : begin + IMPORT_RUNS]
+                for one in some
             ]
             appends = [await self._append(each) for each in part]
             outcomes = await engine.store.append(appends)
@@ -361,6 +362,20 @@ class Archives:
             payloads=[each.payload for each in run.events],
             blobs=run.blobs,
         )
+
+
+def _commits(runs: Sequence[Indexed]) -> Iterator[list[Indexed]]:
+    """Of so many runs and bytes at most; a larger run goes alone."""
+    some: list[Indexed] = []
+    size = 0
+    for each in runs:
+        if some and (len(some) == IMPORT_RUNS or size + each.frame.length > COMMIT_BYTES_MAX):
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += each.frame.length
+    if some:
+        yield some
 
 
 ARCHIVED_KEY = -1

@@ -487,6 +487,7 @@ class Attempts:
                     at=now, key=key, attempt=attempt, output=outcome.output, logs=outcome.logs,
                     undo=job.undo, generation=generation,
                 )  # fmt: skip
+                engine.heavy.weigh(run_id, outcome.output)
                 if self._progress:
                     self._progress.pop((run_id, key), None)
             else:

@@ -218,6 +218,7 @@ class BulkStart:
         group = _Group(wanted, lambda: engine.admission.end(definition, count))
         engine.admission.begin(definition, count)
         for place in wanted:
+            engine.heavy.weigh(self._ids[place], self._raws[place])
             engine.post(
                 self._ids[place], Item(self._command(place), _Slot(group, place), self._plan)
             )

@@ -135,11 +135,11 @@ class LocalControl:
     # --- attempts that are completed from outside ------------------------------------------------------------
 
     async def complete(self, token: str, value: Any = None) -> None:
-        named = token_of(token)
+        named, raw = token_of(token), encode_payload(value)
         command = c.CompleteTask(
-            at=self._now(), key=named.key, attempt=named.attempt, output=encode_payload(value),
-            generation=named.generation,
+            at=self._now(), key=named.key, attempt=named.attempt, output=raw, generation=named.generation
         )  # fmt: skip
+        self._engine.heavy.weigh(named.run_id, raw)
         await self._engine.command(named.run_id, command)
 
     async def fail(
@@ -183,6 +183,7 @@ class LocalControl:
             command = c.SendSignal(
                 at=self._now(), name=name, payload=raw, by=by, id=update_id, update=True
             )
+            engine.heavy.weigh(id, raw)
             await engine.command(id, command)
             pause = 0.0 if command_id else LOOK_SECONDS  # a repeat may have its answer already
             while True:
@@ -238,6 +239,8 @@ class LocalControl:
         started: asyncio.Future[Any] = loop.create_future()
         sent: asyncio.Future[Any] = loop.create_future()
         engine.admission.begin(begin.definition, 1)
+        engine.heavy.weigh(begin.id, begin.input)
+        engine.heavy.weigh(begin.id, signal.payload)
         try:
             engine.post(begin.id, Item(begin, started, plan))
             engine.post(begin.id, Item(signal, sent))  # in the same mail

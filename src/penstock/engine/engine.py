@@ -36,13 +36,15 @@ from penstock.engine.requests import Requests
 from penstock.engine.retention import Retention
 from penstock.engine.roots import Roots
 from penstock.engine.settings import Settings
+from penstock.engine.sizes import COMMIT_BYTES_MAX, Heavy, Packing, bytes_of
 from penstock.engine.tending import Tending
 from penstock.engine.timers import Timers
 from penstock.errors import Busy, Fenced, NotFound, PenstockError, RevisionConflict, StoreError
 from penstock.model import commands as c
 from penstock.model import effects as f
-from penstock.model.codec import decode_definition, encode_event, encode_run
+from penstock.model.codec import decode_definition, encode_event, encode_run, plain_event
 from penstock.model.events import Event
+from penstock.model.packing import PACK_FROM_BYTES
 from penstock.model.run import Run
 from penstock.policy import snapshots as snapshot_policy
 from penstock.ports.activities import Activities
@@ -62,6 +64,10 @@ SNAPSHOT_SECONDS = 600.0
 
 NEEDS_MAX = 3
 """A turn that asks for values so often gets all that its state refers to."""
+
+
+Taken = tuple[str, Entry, list[Item], Turn, list[Any]]
+"""A run whose turn was taken: what it was, what was asked, what came of it, what was read."""
 
 
 class Raised:
@@ -126,6 +132,7 @@ class Engine:
         self.cache: dict[str, Entry] = {}
         """Runs in memory, by id."""
         self._mail: dict[str, list[Item]] = {}
+        self.heavy = Heavy()
         self._ready: deque[str] = deque()
         self._idle: asyncio.Future[None] | None = None
         self._unreadable: dict[str, Exception] = {}
@@ -197,6 +204,7 @@ class Engine:
                 if item.future is not None and not item.future.done():
                     item.future.set_exception(error)
         self._mail.clear()
+        self.heavy.sizes.clear()
         self.observers.abandon(error)
 
     async def _run(self) -> None:
@@ -273,8 +281,12 @@ class Engine:
         ready, mail = self._ready, self._mail
         batch: list[tuple[str, list[Item]]] = []
         absent: list[str] = []
+        heavy, put_off = self.heavy, list[str]()
         while ready and len(batch) < BATCH_RUNS_MAX:
             run_id = ready.popleft()
+            if heavy.sizes and not heavy.takes(run_id):
+                put_off.append(run_id)
+                continue
             items = mail.pop(run_id, None)
             if items is None:
                 continue
@@ -285,6 +297,9 @@ class Engine:
                 first = items[0]
                 if first.tries or not isinstance(first.command, c.StartRun):
                     absent.append(run_id)
+        if put_off:
+            ready.extend(put_off)
+        heavy.laden = 0
         if points.reach is not None:
             points.reach("commit.taken")
         self._batch = batch
@@ -296,22 +311,45 @@ class Engine:
         except StoreError as error:
             self._store_failed(batch, error)
             return
+        await self._decide(batch)
+        if len(self.cache) > self.settings.cache_runs:
+            self._evict()
+
+    async def _decide(self, batch: list[tuple[str, list[Item]]]) -> None:
+        """Take the turn of each run and write what they gave: in one commit, or in several if it is much."""
         appends: list[Append] = []
-        taken: list[tuple[str, Entry, list[Item], Turn, list[Any]]] = []
-        for run_id, items in batch:
+        taken: list[Taken] = []
+        size, packing = 0, Packing()
+        for place, (run_id, items) in enumerate(batch):
             made = await self.take_turn(run_id, items)
             if made is None:
                 continue
             entry, outcome, readings, items = made
             if outcome.events:
                 try:
-                    appends.append(self.append_of(entry, outcome.events))
+                    payloads = [plain_event(event) for event in outcome.events]
+                    gain = sum(map(len, payloads))
+                    blobs: dict[bytes, bytes] = {}
+                    if gain >= PACK_FROM_BYTES:
+                        payloads, blobs = await packing.pack(outcome.events, payloads, gain)
+                        gain = bytes_of(payloads, blobs)
                 except Exception as error:
                     self._turn_failed(run_id, items, error)
                     continue
+                if size + gain > COMMIT_BYTES_MAX and appends:
+                    if not await self._write(taken, appends):
+                        self._put_back([(run_id, items), *batch[place + 1 :]])
+                        return
+                    appends, taken, size = [], [], 0
+                appends.append(self._append_with(entry, payloads, blobs))
+                size += gain
             elif entry.row.key == 0:
                 self.cache.pop(run_id, None)  # a start that was refused leaves nothing behind
             taken.append((run_id, entry, items, outcome, readings))
+        await self._write(taken, appends)
+
+    async def _write(self, taken: Sequence[Taken], appends: list[Append]) -> bool:
+        """One commit, and then all that follows from it; False if the store could not take it."""
         results: list[Appended | Exception] = []
         if appends:
             if points.reach is not None:
@@ -321,7 +359,7 @@ class Engine:
                 results = await self.store.append(appends)
             except StoreError as error:
                 self._store_failed([(run_id, items) for run_id, _, items, _, _ in taken], error)
-                return
+                return False
             if points.reach is not None:
                 points.reach("append.after")
                 points.each("stored", taken)
@@ -342,8 +380,14 @@ class Engine:
             self.settle(run_id, entry, items, outcome, readings)
         if appends and self.following:
             self.following.wrote()
-        if len(self.cache) > self.settings.cache_runs:
-            self._evict()
+        return True
+
+    def _put_back(self, batch: Sequence[tuple[str, list[Item]]]) -> None:
+        """Not come to: in front of what has come since, in the same order."""
+        self.cache.pop(batch[0][0], None)  # its turn was taken, for nothing
+        for run_id, items in reversed(batch):
+            self._mail[run_id] = items + self._mail.get(run_id, [])
+            self._ready.appendleft(run_id)
 
     async def take_turn(
         self, run_id: str, items: list[Item]
@@ -472,6 +516,12 @@ class Engine:
         self.newest.clear()
 
     def append_of(self, entry: Entry, events: list[Event]) -> Append:
+        blobs: dict[bytes, bytes] = {}
+        return self._append_with(entry, [encode_event(event, blobs) for event in events], blobs)
+
+    def _append_with(
+        self, entry: Entry, payloads: list[bytes], blobs: dict[bytes, bytes]
+    ) -> Append:
         run, row = entry.flow.run, entry.row
         expected = row.revision
         row.status, row.revision = run.status, run.revision
@@ -490,8 +540,6 @@ class Engine:
             row.deadline = run.deadline
             if run.parent is not None:
                 row.parent = f"{run.parent}\n{run.parent_key}"
-        blobs: dict[bytes, bytes] = {}
-        payloads = [encode_event(event, blobs) for event in events]
         return Append(
             row=row, expected=expected, payloads=payloads, previous=entry.hash, blobs=blobs,
             token=None if self.owner is None else self.owner.token,

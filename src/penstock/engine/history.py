@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -121,9 +122,13 @@ class History:
         stored = (await self._store.blobs(key, [where.digest])).get(where.digest)
         if stored is None:
             raise StoreCorrupt(f"a payload of run {key} is missing: {where.digest.hex()}")
-        if digest_of(stored) != where.digest:
-            raise StoreCorrupt(f"a payload of run {key} is damaged: {where.digest.hex()}")
-        return unpack(stored)
+        return await asyncio.to_thread(_checked, key, stored, where)  # it is large
+
+
+def _checked(key: RunKey, stored: bytes, where: Beside) -> bytes:
+    if digest_of(stored) != where.digest:
+        raise StoreCorrupt(f"a payload of run {key} is damaged: {where.digest.hex()}")
+    return unpack(stored)
 
 
 def follows(row: Row, snapshot: Snapshot, tail: Sequence[Stored]) -> bool:

@@ -121,6 +121,7 @@ class LocalRuns:
         taken = False
         try:
             admission.starting += 1
+            engine.heavy.weigh(command.id, command.input)
             if plan.runs_max is None:
                 await engine.command(command.id, command, plan)
             else:
@@ -438,6 +439,7 @@ class LocalRuns:
     ) -> None:
         raw = encode_payload(payload)
         check_texts(name=name, by=by, message_id=message_id)
+        self.engine.heavy.weigh(id, raw)
         await self.engine.command(
             id,
             c.SendSignal(at=self.engine.clock.now(), name=name, payload=raw, by=by, id=message_id),

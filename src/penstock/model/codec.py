@@ -40,12 +40,21 @@ class Beside(Struct, frozen=True):
 
 def encode_event(event: Event, blobs: dict[bytes, bytes] | None = None) -> bytes:
     """The event as it is stored; what is too large for it is added to `blobs`, if given, by digest."""
-    payload = ENCODER.encode(event)
-    if len(payload) < PACK_FROM_BYTES:
-        return payload
-    if blobs is not None and len(payload) > INLINE_PAYLOAD_BYTES_MAX:
-        payload = ENCODER.encode(_set_aside(event, blobs))
-    return pack(payload)
+    return stored_event(event, ENCODER.encode(event), blobs)
+
+
+def plain_event(event: Event) -> bytes:
+    """The event as JSON, all of it; `stored_event` makes of it what is stored, which may take long if it is large."""
+    return ENCODER.encode(event)
+
+
+def stored_event(event: Event, plain: bytes, blobs: dict[bytes, bytes] | None) -> bytes:
+    """As `encode_event`, given the event as JSON."""
+    if len(plain) < PACK_FROM_BYTES:
+        return plain
+    if blobs is not None and len(plain) > INLINE_PAYLOAD_BYTES_MAX:
+        plain = ENCODER.encode(_set_aside(event, blobs))
+    return pack(plain)
 
 
 def _set_aside(event: Event, blobs: dict[bytes, bytes]) -> Event:
@@ -53,11 +62,11 @@ def _set_aside(event: Event, blobs: dict[bytes, bytes]) -> Event:
     beside: dict[str, tuple[str, int]] = {}
     for name in LARGE_FIELDS:
         raw = getattr(event, name, None)
-        if isinstance(raw, Raw) and len(bytes(raw)) > INLINE_PAYLOAD_BYTES_MAX:
+        if isinstance(raw, Raw) and (size := len(memoryview(raw))) > INLINE_PAYLOAD_BYTES_MAX:
             stored = pack(bytes(raw))
             digest = digest_of(stored)
             blobs[digest] = stored
-            beside[name] = digest.hex(), len(bytes(raw))
+            beside[name] = digest.hex(), size
             changes[name] = NULL
     return replace(event, beside=beside, **changes) if beside else event
 

@@ -69,6 +69,8 @@ from penstock.ports.store import (
 
 WAL_FRAMES_MAX = 4_000
 """About so many pages in the log, and the owner copies them back into the database; bounds how long that takes."""
+APART_BYTES = 1024 * 1024
+"""From here on a commit is written by a thread, and the loop goes on meanwhile."""
 COUNTS = (
     "commits",
     "appends",
@@ -117,6 +119,8 @@ class SqliteStore:
         self._beside: sqlite3.Connection | None = None
         self._aside: Aside | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._apart: ThreadPoolExecutor | None = None
+        """For what is large, once there is some."""
         self._lock = ownership.Lock(self.path)
         self._owned: Owner | None = None
         self._process = 0
@@ -183,8 +187,9 @@ class SqliteStore:
                 self._disconnect()
 
     def _disconnect(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown()
+        for thread in (self._thread, self._apart):
+            if thread is not None:
+                thread.shutdown()
         if self._aside is not None:
             self._aside.close()
         self.transactions.close()
@@ -192,7 +197,7 @@ class SqliteStore:
         for db in (self._reader, self._beside, self._writer):
             if db is not None:
                 db.close()
-        self._writer = self._beside = self._reader = self._thread = self._aside = None
+        self._writer = self._beside = self._reader = self._thread = self._apart = self._aside = None
 
     def describe(self) -> dict[str, Any]:
         """What this store stands on and what was chosen because of it; for the log and for bug reports."""
@@ -329,17 +334,17 @@ class SqliteStore:
         async with self._writing:
             await self._tidy()
             outcomes = await self._append(group)
-        self._tally(group.appends, outcomes)
+        self._tally(group, outcomes)
         return group.answers(outcomes)
 
-    def _tally(self, appends: Sequence[Append], outcomes: list[Appended | Exception]) -> None:
-        counts, done, events, size = self._counts, 0, 0, 0
+    def _tally(self, group: Group, outcomes: list[Appended | Exception]) -> None:
+        appends = group.appends
+        counts, done, events = self._counts, 0, 0
         for append, outcome in zip(appends, outcomes, strict=True):
             if isinstance(outcome, Appended):
                 done += 1
                 events += len(append.payloads)
-                size += sum(map(len, append.payloads)) + sum(map(len, append.blobs.values()))
-        self._wal_frames += size / 4096
+        self._wal_frames += group.size / 4096
         counts["appends"] += done
         counts["events"] += events
         counts["conflicts"] += len(appends) - done
@@ -353,13 +358,13 @@ class SqliteStore:
             self._counts["commits"] += 1
             self._counts["syncs"] += 1
             self._wal_frames += 8
-        self._tally([append], [outcome])
+        self._tally(Group([append]), [outcome])
 
     async def _append(self, group: Group, *, judging: bool = False) -> list[Appended | Exception]:
         try:
             return await self._patience.until_done(
                 lambda: self._transact(lambda db: appending.write(db, group, judging=judging)),
-                thread=self._thread,
+                thread=self._thread_for(group.size),
             )
         except appending.Judge as error:
             if judging:
@@ -372,6 +377,14 @@ class SqliteStore:
             raise self._meaning(error.cause) from error.cause
         return await self._append(group, judging=True)
 
+    def _thread_for(self, size: int) -> ThreadPoolExecutor | None:
+        """Where so many bytes are written: on the loop's thread only what takes no longer than a hand-over or two."""
+        if self._thread is not None or size < APART_BYTES:
+            return self._thread
+        if self._apart is None:
+            self._apart = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-large")
+        return self._apart
+
     async def _tidy(self) -> None:
         """Copy the log back into the database once it is long: the owner alone, and between two commits.
 
@@ -382,9 +395,10 @@ class SqliteStore:
         """
         if self._owned is None or not self._is_long():
             return
+        thread = self._thread_for(int(self._wal_frames - 2 * WAL_FRAMES_MAX) * 4096)
         self._wal_frames = 0.0
         try:
-            await self._patience.until_done(self._checkpoint, thread=self._thread)
+            await self._patience.until_done(self._checkpoint, thread=thread)
         except StoreError:
             # Nothing is lost: the log grows on, and the next time is soon enough.
             self._counts["checkpoints_failed"] += 1
