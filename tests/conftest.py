@@ -1,6 +1,6 @@
 """Fixtures that any test may ask for."""
 
 from support.postgres import postgres, postgres_url
-from support.stores import make_store, postgres_template
+from support.stores import databases, make_store
 
-__all__ = ["make_store", "postgres", "postgres_template", "postgres_url"]
+__all__ = ["databases", "make_store", "postgres", "postgres_url"]

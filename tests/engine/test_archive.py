@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from penstock.engine.roots import KIND as ROOT
 from penstock.ports.store import Store
 from penstock.testing.harness import Harness, SkipClock, harness
 from penstock.wiring import restore
+from support.stores import Make
 
 KEY = b"a key that the database does not have"
 
@@ -50,19 +51,10 @@ DOCUMENT: dict[str, Any] = {
     "outputs": {"small": "tasks.small.output", "size": "size(tasks.large.output)"},
 }
 WAITS = {"id": "waits", "tasks": {"a": {"type": "signal", "config": {"name": "go"}}}}
-Make = Callable[[], Store]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    names = iter(range(100))
-    if request.param == "memory":
-        return MemoryStore
-    return lambda: SqliteStore(tmp_path / f"store-{next(names)}.db")
-
-
-def begun(store: Store, clock: SkipClock | None = None) -> Any:
-    settings = Settings(drain_seconds=0, audit_key=KEY)
+def begun(store: Store, clock: SkipClock | None = None, *, key: bytes | None = KEY) -> Any:
+    settings = Settings(drain_seconds=0, audit_key=key)
     return harness(activities=[make], store=store, clock=clock, settings=settings)
 
 
@@ -161,7 +153,7 @@ async def test_an_export_is_taken_elsewhere_as_it_was(
         await engine.data.export(file)
     assert caught.value.code == "file-exists"
     history = await (await engine.get("r3")).history()
-    async with begun(make_store()) as other:
+    async with begun(make_store("other")) as other:
         assert await other.data.import_runs(file) == 4
         assert await other.data.import_runs(file) == 0
         run = await other.get("r3")
@@ -171,7 +163,7 @@ async def test_an_export_is_taken_elsewhere_as_it_was(
         assert await (await other.get("r0")).result() == {"small": "t0", "size": 1_200_000}
         assert await other.list(attributes={"n": 2}) != []
         assert await other.audit() == ["run r3: event 2 was erased, and nothing says by whom"]
-    async with begun(make_store()) as third:
+    async with begun(make_store("third")) as third:
         await third.register(DOCUMENT)
         await third.finish(await third.start("two", "other", id="r2"))
         with pytest.raises(penstock.PenstockError) as caught:
@@ -185,7 +177,7 @@ async def test_an_open_run_goes_on_where_it_is_imported(
 ) -> None:
     file = tmp_path / "open.jsonl.zst"
     await engine.data.export(file, status="OPEN")
-    async with begun(make_store()) as other:
+    async with begun(make_store("other")) as other:
         with pytest.raises(penstock.PenstockError) as caught:
             await other.data.import_runs(file)
         assert caught.value.code == "run-open"
@@ -210,7 +202,7 @@ async def test_a_damaged_file_is_refused_and_changes_nothing(
 ) -> None:
     file, bad = tmp_path / "runs.jsonl.zst", tmp_path / "bad.jsonl.zst"
     await engine.data.export(file, definition="two")
-    async with begun(make_store()) as other:
+    async with begun(make_store("other")) as other:
         for damaged in damages(file):
             _write(bad, damaged)
             with pytest.raises(penstock.PenstockError) as caught:
@@ -321,6 +313,41 @@ async def test_roots_sign_what_is_new_and_audit_checks_them(engine: Harness) -> 
     assert caught.value.code == "audit-key-missing"
 
 
+async def test_old_roots_go_with_their_runs_and_no_others_can(make_store: Make) -> None:
+    async with begun(make_store("roots")) as engine:
+        await engine.register(DOCUMENT)
+        store = engine.core.store
+        for n in range(6):
+            await engine.finish(await engine.start("two", "t", id=f"r{n}"))
+            assert await engine.data.sign() == 1
+            if n >= 2:  # all but the last two are gone
+                row = await store.find(f"r{n - 2}")
+                assert row is not None
+                while (await store.purge([row.key])).again:
+                    pass
+            assert await engine.audit() == []
+        assert [each.id for each in await store.records(ROOT)] == [
+            "000000000004", "000000000005", "000000000006",
+        ]  # fmt: skip
+        await store.drop(ROOT, ["000000000004"])
+        assert await engine.audit() == ["root 5: the root before it is missing or another"]
+
+
+async def test_a_file_without_a_signature_is_no_import_where_there_is_a_key(
+    make_store: Make, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.jsonl.zst"
+    async with begun(make_store("a"), key=None) as engine:
+        await engine.register(DOCUMENT)
+        await engine.finish(await engine.start("two", "t", id="r"))
+        await engine.data.export(file)
+    async with begun(make_store("b")) as engine:
+        with pytest.raises(penstock.PenstockError) as caught:
+            await engine.data.import_runs(file)
+        assert (caught.value.code, bool(caught.value.hint)) == ("bundle-unsigned", True)
+        assert await engine.list() == []
+
+
 async def test_a_history_written_anew_is_found_by_its_root(tmp_path: Path) -> None:
     """Its chain fits, but it is another."""
     real, forged = tmp_path / "real.db", tmp_path / "forged.db"
@@ -390,11 +417,11 @@ async def test_an_imported_run_was_perhaps_begun_elsewhere(
         assert "task_started" in [each.type for each in await run.history()]
         assert await engine.data.export(file) == 1
 
-    async with harness(activities=[], store=make_store()) as other:
+    async with harness(activities=[], store=make_store("other")) as other:
         with pytest.raises(penstock.Rejected, match="is not known here"):
             await other.data.import_runs(file, take_open=True)
         assert await ids(other) == []
-    async with harness(activities=[pay], store=make_store()) as other:
+    async with harness(activities=[pay], store=make_store("another")) as other:
         assert await other.data.import_runs(file, take_open=True) == 1
         taken = await other.get("p")
         with pytest.raises(penstock.RunFailed) as failed:

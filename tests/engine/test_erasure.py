@@ -10,10 +10,9 @@ import pytest
 
 import penstock
 from penstock import activity
-from penstock.adapters.memory import MemoryStore
-from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine.erasure import KIND
 from penstock.testing.harness import Harness, harness
+from support.stores import Make
 
 SECRET = "Emma-of-Ulm"
 
@@ -55,10 +54,9 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
-    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
-    async with harness(activities=[greet, large, fails], store=store) as made:
+@pytest.fixture
+async def engine(make_store: Make) -> AsyncIterator[Harness]:
+    async with harness(activities=[greet, large, fails], store=make_store()) as made:
         await made.register(DOCUMENT)
         yield made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,10 @@ import pytest
 
 import penstock
 from penstock import activity
-from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.model.packing import pack, unpack
-from penstock.ports.store import Store
 from penstock.testing.harness import Harness, harness
+from support.stores import Make
 
 MIB = 1024 * 1024
 
@@ -45,16 +44,8 @@ def two(**more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    if request.param == "memory":
-        shared = f"payloads-{tmp_path}"
-        return lambda: MemoryStore(shared)
-    return lambda: SqliteStore(tmp_path / "store.db")
-
-
 @pytest.fixture
-async def engine(make_store: Callable[[], Store]) -> AsyncIterator[Harness]:
+async def engine(make_store: Make) -> AsyncIterator[Harness]:
     async with harness(activities=[make, measure], store=make_store()) as made:
         yield made
 
@@ -75,7 +66,7 @@ async def test_a_large_output_is_kept_beside_its_event(engine: Harness) -> None:
     assert await engine.audit() == []
 
 
-async def test_a_run_goes_on_with_it_after_a_restart(make_store: Callable[[], Store]) -> None:
+async def test_a_run_goes_on_with_it_after_a_restart(make_store: Make) -> None:
     document = two()
     document["tasks"]["wait"] = {"type": "signal", "config": {"name": "go"}, "after": ["make"]}
     document["tasks"]["measure"]["after"] = ["wait"]

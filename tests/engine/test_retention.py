@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from penstock import activity
-from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine.engine import Settings
 from penstock.errors import DefinitionInvalid, NotFound
-from penstock.ports.store import Record, Store
+from penstock.ports.store import Record
 from penstock.testing.harness import Harness, SkipClock, harness
+from support.stores import Make
 
 DAY = 86400.0
 
@@ -40,19 +40,12 @@ def kept_for(id: str, retention: dict[str, Any], do: str = "note") -> dict[str, 
     return {"id": id, "tasks": {"a": {"do": do, "retry": {"attempts": 1}}}, "retention": retention}
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[SkipClock], Store]:
-    if request.param == "memory":
-        return lambda clock: MemoryStore(clock=clock.now)
-    return lambda clock: SqliteStore(tmp_path / "store.db", clock=clock.now)
-
-
 @pytest.fixture
-async def engine(make_store: Callable[[SkipClock], Store]) -> AsyncIterator[Harness]:
+async def engine(make_store: Make) -> AsyncIterator[Harness]:
     clock = SkipClock()
     settings = Settings(drain_seconds=0, retention=timedelta(days=30))
     async with harness(
-        activities=[note, fails], store=make_store(clock), clock=clock, settings=settings
+        activities=[note, fails], store=make_store(clock=clock.now), clock=clock, settings=settings
     ) as made:
         await made.register(PLAIN)
         yield made
@@ -158,9 +151,9 @@ async def test_expired_records_are_deleted(engine: Harness) -> None:
     assert engine.stats()["expired_records"] == 1
 
 
-async def test_without_a_rule_all_is_kept(make_store: Callable[[SkipClock], Store]) -> None:
+async def test_without_a_rule_all_is_kept(make_store: Make) -> None:
     clock = SkipClock()
-    async with harness(activities=[note], store=make_store(clock), clock=clock) as engine:
+    async with harness(activities=[note], store=make_store(clock=clock.now), clock=clock) as engine:
         await engine.register(PLAIN)
         for n in range(3):
             await engine.start("plain", id=f"r{n}")

@@ -299,6 +299,12 @@ class Archives:
     async def import_runs(self, path: Path, *, take_open: bool = False) -> int:
         """Take all runs of a file that are not here yet; refused as a whole if one is here with another history."""
         reader = await asyncio.to_thread(self._opened, path)
+        if self._engine.settings.audit_key is not None and not reader.signed:
+            raise Rejected(
+                "bundle-unsigned",
+                f"{path} is not signed, and this engine has an audit_key; nothing was imported",
+                hint="export it with the same audit_key; or, if you trust it, import it with an engine that has none",
+            )
         await asyncio.to_thread(reader.verify)
         for indexed in reader.index.runs:
             if indexed.row.open and not take_open:

@@ -2,6 +2,9 @@
 
 A chain alone does not help against somebody who writes a whole history anew: its hashes fit. A root names the heads of
 all runs that changed since the root before, and is signed with a key that the database does not have. Kept as records.
+
+Old roots go once they say nothing that is still to be checked: each of their runs is gone, or a later root has it. A root
+says which is the oldest that is left, and those before it go only after that is stored: who deletes others is found.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from penstock.errors import PenstockError, Rejected, RevisionConflict
 from penstock.ports.store import Record, Store, Stored
@@ -27,6 +30,8 @@ KIND = "root"
 EVENTS_MAX = 20_000
 """A root covers so many events at most; then comes the next one."""
 PAGE = 1000
+DROP_MAX = 50
+"""So many old roots are looked at with each new one, at most."""
 
 
 class Head(Struct, frozen=True, array_like=True):
@@ -46,9 +51,14 @@ class Root(Struct):
     """The signature of the root before."""
     heads: list[Head]
     signature: bytes = b""
+    oldest: int = 1
+    """The number of the oldest root that is still to be there."""
 
     def signed(self, key: bytes) -> bytes:
-        body = msgspec.json.encode(replace(self, signature=b""))
+        fields = asdict(replace(self, signature=b""))
+        if self.oldest == 1:
+            del fields["oldest"]  # as it was signed before there was such a field
+        body = msgspec.json.encode(fields)
         return hmac.new(key, sha256(body).digest(), sha256).digest()
 
 
@@ -89,15 +99,16 @@ class Roots:
             last = Root(
                 number=1 if last is None else last.number + 1, at=engine.clock.now(), after=after,
                 position=events[-1].position, previous=b"" if last is None else last.signature,
-                heads=await _heads(engine.store, events),
+                heads=await _heads(engine.store, events), oldest=await _oldest(engine.store, last),
             )  # fmt: skip
             last.signature = last.signed(key)
-            record = Record(KIND, f"{last.number:012d}", msgspec.json.encode(last))
+            record = Record(KIND, _id(last.number), msgspec.json.encode(last))
             (outcome,) = await engine.store.put([record])
             if isinstance(outcome, RevisionConflict):
                 return made  # another process was at it
             made += 1
             self.count += 1
+            await _drop_before(engine.store, last.oldest)
 
 
 async def _events(store: Store, after: int) -> list[Stored]:
@@ -128,18 +139,56 @@ async def roots(store: Store) -> list[Root]:
     return [msgspec.json.decode(each.value, type=Root) for each in found]
 
 
+async def _oldest(store: Store, newest: Root | None) -> int:
+    """From which root on they are still needed, looked at from the oldest on, so that no gaps arise."""
+    if newest is None:
+        return 1
+    number = newest.oldest
+    while number < min(newest.number, newest.oldest + DROP_MAX):
+        record = await store.record(KIND, _id(number))
+        if record is not None:
+            root = msgspec.json.decode(record.value, type=Root)
+            for head in root.heads:
+                row = await store.find(head.id, head.generation)
+                later = row is None or row.revision > head.revision
+                if not later or (row is not None and row.position > newest.position):
+                    return number
+        number += 1
+    return number
+
+
+async def _drop_before(store: Store, oldest: int) -> None:
+    """All at once, so that those that stay have no gaps; cut off before, the next root takes it up."""
+    gone: list[str] = []
+    while page := await store.records(KIND, after=gone[-1] if gone else "", limit=20):
+        old = [each.id for each in page if int(each.id) < oldest]
+        gone += old
+        if len(old) < len(page):
+            break
+    if gone:
+        await store.drop(KIND, gone)
+
+
+def _id(number: int) -> str:
+    return f"{number:012d}"
+
+
 async def _newest(store: Store) -> Root | None:
-    # Numbers have no gaps, so that the newest is found by halving.
-    low, high = 0, 1
-    while await store.record(KIND, f"{high:012d}") is not None:
-        low, high = high, high * 2
+    first = await store.records(KIND, limit=1)
+    if not first:
+        return None
+    # From here on numbers have no gaps, so that the newest is found by doubling and halving.
+    low, step = int(first[0].id), 1
+    while await store.record(KIND, _id(low + step)) is not None:
+        low, step = low + step, 2 * step
+    high = low + step
     while low + 1 < high:
         middle = (low + high) // 2
-        if await store.record(KIND, f"{middle:012d}") is None:
+        if await store.record(KIND, _id(middle)) is None:
             high = middle
         else:
             low = middle
-    record = await store.record(KIND, f"{low:012d}") if low else None
+    record = await store.record(KIND, _id(low))
     return None if record is None else msgspec.json.decode(record.value, type=Root)
 
 
@@ -147,14 +196,24 @@ async def check(store: Store, key: bytes) -> list[str]:
     """What is not as the roots say; runs that were deleted or archived since are not looked for."""
     problems: list[str] = []
     previous: Root | None = None
-    for root in await roots(store):
+    found = await roots(store)
+    sound = {
+        root.number: root for root in found if hmac.compare_digest(root.signature, root.signed(key))
+    }
+    oldest = sound[max(sound)].oldest if sound else 1
+    for root in found:
         name = f"root {root.number}"
-        if not hmac.compare_digest(root.signature, root.signed(key)):
+        if root.number < oldest:
+            continue  # about to be deleted
+        if root.number not in sound:
             problems.append(f"{name}: its signature is not of this key")
             previous = root
             continue
-        number, signature = (0, b"") if previous is None else (previous.number, previous.signature)
-        if root.number != number + 1 or root.previous != signature:
+        if previous is None:
+            follows = root.number == oldest and (oldest > 1 or root.previous == b"")
+        else:
+            follows = (root.number, root.previous) == (previous.number + 1, previous.signature)
+        if not follows:
             problems.append(f"{name}: the root before it is missing or another")
         for head in root.heads:
             problem = await _differs(store, root, head)
