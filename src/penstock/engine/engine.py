@@ -341,7 +341,11 @@ class Engine:
                         self._put_back([(run_id, items), *batch[place + 1 :]])
                         return
                     appends, taken, size = [], [], 0
-                appends.append(self._append_with(entry, payloads, blobs))
+                try:
+                    appends.append(self._append_with(entry, payloads, blobs))
+                except Exception as error:
+                    self._turn_failed(run_id, items, error)
+                    continue
                 size += gain
             elif entry.row.key == 0:
                 self.cache.pop(run_id, None)  # a start that was refused leaves nothing behind
