@@ -25,6 +25,17 @@ class PenstockError(Exception):
         if hint is not None:
             self.hint = hint
 
+    def add_note(self, note: str, /) -> None:
+        self.__dict__.setdefault("notes", []).append(note)
+
+    @property
+    def __notes__(self) -> list[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What a traceback shows below the message."""
+        told = [f"[{self.code}] `penstock explain {self.code}` says more"]
+        if self.hint:
+            told.append(f"hint: {self.hint}")
+        return [*told, *self.__dict__.get("notes", ())]
+
 
 class Rejected(PenstockError):
     """A command refused by the rules; nothing was recorded."""

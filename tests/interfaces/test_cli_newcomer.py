@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,3 +125,65 @@ async def test_a_mistyped_filter_is_refused_by_the_library() -> None:
                 assert caught.value.code == "filter-invalid"
                 assert said in str(caught.value)
                 assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        (("paused", "waiting", "--on", "--off"), 2, "--on or --off, not both"),
+        (("paused", "nope"), 3, "no definition `nope`"),
+        (("reset", "w", "--to", "1", "--confirm", "zzz"), 3, "hint: penstock reset w --to 1"),
+        (("import", "nope.zst"), 2, "nope.zst is no file"),
+        (("import", "waiting.yml"), 2, "did you mean `waiting.yaml`?"),
+        (
+            ("restore", "--backup", "nope.db", "--store", "sqlite:///new.db"),
+            2,
+            "nope.db is no file",
+        ),
+        (("archive", "waiting.yaml"), 3, "waiting.yaml is a file, not a folder"),
+        (("attributes", "w", "region"), 2, "hint: region=eu"),
+        (("queues", "mail", "--limit", "x"), 2, "hint: --limit 5"),
+        (("queues", "mail", "--longest-wait", "x"), 2, "hint: --longest-wait 5m"),
+        (("serve", "--app", "nope.py", "--port", "8787"), 2, "HTTP comes with a later release"),
+        (("graph", "bad.yaml"), 3, "nothing can be drawn"),
+        (("schedule", "delete", "again"), 3, "there are: kept"),
+    ],
+)
+def test_it_says_what_to_write(
+    command: tuple[str, ...], status: int, said: str, tool: Tool, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.yaml").write_text("id: bad\ntasks: {a: {type: nonsense}}\n")
+    tool("start", "waiting.yaml", "--id", "w")
+    for id in ("again", "kept"):
+        tool("schedule", "create", id, "waiting", "--every", "1d")
+    tool("schedule", "delete", "again")
+    told = tool(*command)
+    assert told[0] == status, told
+    assert said in told[2]
+
+
+def test_a_definition_that_is_let_go_on(tool: Tool) -> None:
+    tool("start", "waiting.yaml", "--id", "w")
+    assert tool("paused", "waiting", "--on")[1].startswith("DEFINITION")
+    assert "waiting goes on" in tool("paused", "waiting", "--off")[2]
+    assert "waiting is not paused" in tool("paused", "waiting")[2]
+
+
+def test_the_lists_are_not_cut(tool: Tool) -> None:
+    assert "..." not in tool("--help")[1].partition("\nRun:")[2]
+    for line in tool("explain")[1].splitlines():
+        assert "](" not in line
+        assert len(line.split(maxsplit=1)) == 2, line
+
+
+async def test_a_traceback_shows_code_and_hint() -> None:
+    async with penstock.open("memory:", execute=False) as engine:
+        with pytest.raises(penstock.Rejected) as caught:
+            await engine.list(status="opne")
+    caught.value.add_note("a note of yours")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "[filter-invalid] `penstock explain filter-invalid` says more" in shown
+    assert "hint: " in shown
+    assert "a note of yours" in shown
+    again = pickle.loads(pickle.dumps(penstock.NotFound("no", hint="look")))
+    assert "hint: look" in again.__notes__

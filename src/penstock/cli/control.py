@@ -13,6 +13,7 @@ from penstock.cli.inputs import parse_pairs, parse_status, parse_value
 from penstock.cli.output import COMPLETED, Problem, give, give_json, say, table
 from penstock.cli.runs import act_on, act_options
 from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
+from penstock.errors import Rejected
 
 if TYPE_CHECKING:
     from penstock.model.preview import Preview
@@ -89,9 +90,17 @@ def reset_command(
             preview = await run.preview(to)
             show_preview(preview)
             return f"nothing is done yet; penstock reset {quote(id)} --to {to} --confirm {preview.token}{store_flag(url)}"
-        generation = await run.reset(
-            to, token=token, by=by, reason=reason, exclude=exclude, undo=undo
-        )
+        try:
+            generation = await run.reset(
+                to, token=token, by=by, reason=reason, exclude=exclude, undo=undo
+            )
+        except Rejected as error:
+            if error.code != "preview-stale":
+                raise
+            raise Rejected(
+                error.code, f"`{token}` is not the token of a reset to event {to}, or the run has moved since; nothing is done",
+                hint=f"penstock reset {quote(id)} --to {to}{store_flag(url)} shows what it leaves behind, and the token",
+            ) from error  # fmt: skip
         return f"run {id} goes on from event {to} as generation {generation}"
 
     return act_on(id, url, work)
@@ -106,7 +115,7 @@ def show_preview(preview: Preview) -> None:
         for each in preview.consequences
     ]  # fmt: skip
     if rows:
-        table(("event", "task", "what happened", ""), rows)
+        table(("EVENT", "TASK", "WHAT HAPPENED", ""), rows)
     else:
         say("nothing happened after that event that would stay")
     if preview.signals:
@@ -115,8 +124,8 @@ def show_preview(preview: Preview) -> None:
         say(f"stopped: {', '.join(preview.children)}")
 
 
-def _wait_command(act: str, text: str, example: str) -> click.Command:
-    @click.command(act, help=f"{text}\n\n\b\nExample:\n  {example}")
+def _wait_command(act: str, short: str, text: str, example: str) -> click.Command:
+    @click.command(act, short_help=short, help=f"{text}\n\n\b\nExample:\n  {example}")
     @click.argument("id")
     @click.argument("key", metavar="TASK")
     @act_options
@@ -134,22 +143,25 @@ def _wait_command(act: str, text: str, example: str) -> click.Command:
 
 fire_command = _wait_command(
     "fire",
+    "Let a timer, or the next attempt of a task, not wait.",
     "Let a timer, or the next attempt of a task, not wait for its time.",
     'penstock fire order-7 charge --by ann --reason "the bank is up again"',
 )
 skip_command = _wait_command(
     "skip",
+    "Do not wait any more: the task counts as skipped.",
     "Do not wait any more: the task counts as skipped, and the run goes on.",
     "penstock skip order-7 reminder --by ann",
 )
 fail_command = _wait_command(
     "fail",
+    "Do not wait any more: the task has failed.",
     "Do not wait any more: the task has failed, and its error links are taken.",
     'penstock fail order-7 approval --by ann --reason "nobody answers"',
 )
 
 
-@click.command("undo")
+@click.command("undo", short_help="Decide about an undo that failed.")
 @click.argument("id")
 @click.argument("key", metavar="TASK")
 @click.argument("act", type=click.Choice(["accept", "skip", "retry"]))
@@ -195,7 +207,7 @@ def attributes_command(
     return act_on(id, url, work)
 
 
-@click.command("complete")
+@click.command("complete", short_help="Complete an attempt from outside, by its token.")
 @click.argument("token")
 @click.argument("value", required=False, metavar="[JSON]")
 @click.option("--fail", "failure", metavar="TEXT", help="It failed instead; why.")
@@ -224,14 +236,14 @@ def complete_command(token: str, value: str | None, failure: str | None, url: st
 
 @click.command("paused")
 @click.argument("definition", required=False)
-@click.option("--on", "turn", flag_value="on", help="Begin nothing of its runs.")
-@click.option("--off", "turn", flag_value="off", help="Let them go on.")
+@click.option("--on", is_flag=True, help="Begin nothing of its runs.")
+@click.option("--off", is_flag=True, help="Let them go on.")
 @act_options
 @json_option
 @store_option
 def paused_command(
-    definition: str | None, turn: str | None, by: str | None, reason: str, as_json: bool, url: str
-) -> int:
+    definition: str | None, on: bool, off: bool, by: str | None, reason: str, as_json: bool, url: str
+) -> int:  # fmt: skip
     """Show which definitions are paused, pause one, or let it go on.
 
     \b
@@ -242,15 +254,20 @@ def paused_command(
 
     While a definition is paused no attempt of its runs begins; new runs are taken, and wait.
     """
-    if turn is not None and definition is None:
-        raise Problem("usage", "which definition?", hint=f"penstock paused DEFINITION --{turn}")
+    if on and off:
+        raise Problem("usage", "--on or --off, not both")
+    if (on or off) and definition is None:
+        turn = "--on" if on else "--off"
+        raise Problem("usage", "which definition?", hint=f"penstock paused DEFINITION {turn}")
 
     async def work() -> int:
         async with opened(url) as session:
             engine = session.engine
-            if turn == "on":
+            if definition is not None:
+                await engine.definition(definition)  # NotFound if there is none
+            if on:
                 await engine.pause_definition(definition or "", by=by, reason=reason)
-            elif turn == "off":
+            elif off:
                 await engine.resume_definition(definition or "", by=by, reason=reason)
             found = [
                 each
@@ -261,11 +278,12 @@ def paused_command(
             give_json(found)
         elif found:
             table(
-                ("definition", "by", "reason"),
+                ("DEFINITION", "BY", "REASON"),
                 [(e.definition, e.by or "", e.reason) for e in found],
             )
         else:
-            say("no definition is paused" if definition is None else f"{definition} is not paused")
+            word = "goes on" if off else "is not paused"
+            say("no definition is paused" if definition is None else f"{definition} {word}")
         return COMPLETED
 
     return perform(work())
@@ -274,7 +292,7 @@ def paused_command(
 # --- many runs -----------------------------------------------------------------------------------------------
 
 
-@click.command("batches")
+@click.command("batches", short_help="Show the acts on many runs; stop one, or let it go on.")
 @click.argument("id", required=False)
 @click.option("--stop", is_flag=True, help="Go no further; what is done is done.")
 @click.option("--go-on", "resume", is_flag=True, help="Go on with one that was stopped.")
@@ -321,7 +339,7 @@ def show_batches(found: list[Batch]) -> None:
         (each.id, each.act, each.state, f"{each.seen} of {each.total}", str(each.done), _refused(each), each.by or "")
         for each in found
     ]  # fmt: skip
-    table(("batch", "act", "state", "runs", "done", "refused", "by"), rows)
+    table(("BATCH", "ACT", "STATE", "RUNS", "DONE", "REFUSED", "BY"), rows)
     if len(found) == 1:
         for each in found[0].examples:
             say(f"{each.run}: {each.code}: {each.message}")

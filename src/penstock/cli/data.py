@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from penstock.cli.inputs import parse_status
 from penstock.cli.output import COMPLETED, Problem, give_json, say
 from penstock.cli.session import json_option, opened, perform, store_option
+from penstock.cli.words import did_you_mean
 
 
 def _seconds(text: str, option: str) -> float:
@@ -16,6 +19,16 @@ def _seconds(text: str, option: str) -> float:
         return seconds(float(text) if text.replace(".", "", 1).isdigit() else text)
     except Unreadable as error:
         raise Problem("usage", str(error), place=option, hint=f"{option} 30d") from None
+
+
+def _check_file(name: str, place: str) -> None:
+    path = Path(name)
+    if not path.is_file():
+        there = "a folder, not a file" if path.is_dir() else "no file"
+        near = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise Problem(
+            "usage", f"{name} is {there}", place=place, hint=did_you_mean(path.name, near)
+        )
 
 
 @click.command("erase")
@@ -53,7 +66,7 @@ def erase_command(
     return perform(work())
 
 
-@click.command("archive")
+@click.command("archive", short_help="Move closed runs into a compressed file.")
 @click.argument("folder")
 @click.option(
     "--older-than", default="30d", show_default=True, metavar="DURATION", help="Since their end."
@@ -106,6 +119,7 @@ def restore_command(id: str | None, backup: str | None, url: str) -> int:
     if backup is not None:
         from penstock.wiring import restore, shown_url
 
+        _check_file(backup, "--backup")
         restore(url, backup)
         say(
             f"{backup} restored to {shown_url(url)}; attempts that were under way are recorded as lost"
@@ -169,6 +183,7 @@ def import_command(file: str, take_open: bool, url: str) -> int:
     Example:
       penstock import runs.jsonl.zst --store sqlite:///other.db
     """
+    _check_file(file, "FILE")
 
     async def work() -> int:
         async with opened(url, create=True) as session:

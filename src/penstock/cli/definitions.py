@@ -18,6 +18,7 @@ from penstock.cli.output import (
     USAGE,
     Problem,
     coloured,
+    complain_of_definition,
     give,
     give_json,
     paint,
@@ -25,6 +26,7 @@ from penstock.cli.output import (
 )
 from penstock.cli.session import json_option, opened, perform, store_flag, store_option
 from penstock.cli.words import did_you_mean
+from penstock.errors import DefinitionInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,7 +229,9 @@ def explain_command(code: str | None, as_json: bool) -> int:
 def _first_sentence(page: str) -> str:
     body = page.partition("\n")[2] if page.startswith("#") else page
     paragraph = " ".join(body.strip().partition("\n\n")[0].split())
-    return re.split(r"(?<=[.;:]) ", paragraph, maxsplit=1)[0].rstrip(".;:")
+    return re.split(r"(?<=[.;]) ", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph), maxsplit=1)[
+        0
+    ].rstrip(".;:")
 
 
 @click.command("graph")
@@ -264,7 +268,10 @@ def _draw_file(name: str, width: int | None, as_json: bool) -> int:
     from penstock.cli.follow import links_of, tasks_of
     from penstock.cli.graph import Look, arrange
 
-    definition = read_definition(name).definition
+    try:
+        definition = read_definition(name).definition
+    except DefinitionInvalid as error:
+        return complain_of_definition(error, "nothing can be drawn")
     if as_json:
         give_json({"tasks": list(definition.tasks), "links": definition.links})
         return COMPLETED

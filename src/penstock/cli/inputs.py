@@ -56,7 +56,10 @@ def parse_pairs(given: Sequence[str], option: str) -> dict[str, Any]:
         pair = _PAIR.fullmatch(text)
         if pair is None:
             raise Problem(
-                "usage", f"`{text}` is not name=value", place=option, hint=f"{option} region=eu"
+                "usage",
+                f"`{text}` is not name=value",
+                place=option,
+                hint=f"{option} region=eu".removeprefix("K=V "),
             )
         found[pair[1]] = loose(pair[2])
     return found

@@ -164,7 +164,9 @@ def status_of(error: PenstockError) -> int:
     return FAILED if isinstance(error, RunFailed) else REFUSED
 
 
-def complain_of_definition(error: DefinitionInvalid) -> int:
+def complain_of_definition(
+    error: DefinitionInvalid, outcome: str = "nothing was registered"
+) -> int:
     from pathlib import Path
 
     from penstock.verify.report import render, summary  # late: heavy
@@ -175,7 +177,7 @@ def complain_of_definition(error: DefinitionInvalid) -> int:
     except OSError:
         text = ""
     say(render(error.findings, text, colour=coloured(sys.stderr)))
-    say(f"{visible(source)}: {summary(error.findings)}; nothing was registered")
+    say(f"{visible(source)}: {summary(error.findings)}; {outcome}")
     codes = dict.fromkeys(finding.code for finding in error.findings)
     say(f"{paint('hint', 'hint')}: {'; '.join(f'penstock explain {code}' for code in codes)}")
     return REFUSED

@@ -85,7 +85,6 @@ def queues_command(
 
 
 def _value(field: str, text: str) -> Any:
-    from penstock.errors import Rejected
     from penstock.policy.durations import seconds
 
     if text == NONE:
@@ -95,8 +94,16 @@ def _value(field: str, text: str) -> Any:
             return seconds(text)
         return int(text) if field in WHOLE else float(text)
     except ValueError:
-        raise Rejected(
-            "queue-invalid", f"--{field.replace('_', '-')} {text!r} is not a number, nor `none`"
+        option, example = f"--{field.replace('_', '-')}", "5m" if field == "longest_wait" else "5"
+        kind = (
+            "a duration"
+            if field == "longest_wait"
+            else "a whole number"
+            if field in WHOLE
+            else "a number"
+        )
+        raise Problem(
+            "usage", f"`{text}` is not {kind}, nor `none`", place=option, hint=f"{option} {example}"
         ) from None
 
 

@@ -201,7 +201,7 @@ def _show(view: RunView) -> None:
     if tasks:
         give("")
         table(
-            ("TASK", "STATUS", "TRIES", "TOOK", "OUTPUT"),
+            ("TASK", "STATUS", "ATTEMPTS", "TOOK", "OUTPUT"),
             [(t.key, t.status, str(t.attempts or ""), _took(t, now), _said(t, now)) for t in tasks],
             styles=(None, "status", None, None, "detail"),
         )
@@ -358,7 +358,7 @@ def _logged(item: HistoryItem, now: float) -> list[str]:
     return [f"{local(line.at, now)} {line.level:<7} {line.message}" for line in logs]
 
 
-@click.command("audit")
+@click.command("audit", short_help="Check that histories say what they said when written.")
 @click.argument("id", required=False)
 @json_option
 @store_option

@@ -54,7 +54,7 @@ async def _tell_owner(session: Session, id: str) -> None:
         )
 
 
-@click.command("start")
+@click.command("start", short_help="Start a run and leave it to whoever executes the runs.")
 @click.argument("definition", metavar="DEFINITION|FILE")
 @click.option(
     "-i",

@@ -33,8 +33,9 @@ ENDS = frozenset({
     help="Where the activities are: a Python file or a module.",
 )
 @click.option("--retention", metavar="DURATION", help="Delete closed runs so long after their end.")
+@click.option("--port", hidden=True)
 @store_option
-def serve_command(app: str, retention: str | None, url: str) -> int:
+def serve_command(app: str, retention: str | None, port: str | None, url: str) -> int:
     """Execute the database's runs until Ctrl-C.
 
     \b
@@ -46,6 +47,13 @@ def serve_command(app: str, retention: str | None, url: str) -> int:
     gives it runs. Each run that starts or ends is a line on stderr. Ctrl-C lets what is under way end; a second one
     does not wait, and what is lost is done again. HTTP comes with a later release: nothing listens on a port yet.
     """
+    if port is not None:
+        from penstock.cli.output import Problem
+
+        raise Problem(
+            "usage", "HTTP comes with a later release: nothing listens on a port yet", place="--port",
+            hint="leave it out; `penstock start` and the other commands reach this process by the database",
+        )  # fmt: skip
     return perform(_serve(app, url, None if retention is None else _kept(retention)))
 
 

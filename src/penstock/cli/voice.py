@@ -25,7 +25,7 @@ class Voice(logging.Handler):
 
     @staticmethod
     def _worded(record: logging.LogRecord) -> str:
-        if record.getMessage() == "activity.unserved":
+        if record.getMessage().startswith("activity.unserved"):
             activity, run = getattr(record, "activity", "?"), getattr(record, "run", "?")
             return f"run {run} waits for a process that serves activity `{activity}`; --app says where it is"
         error = getattr(record, "error", "") or (record.exc_info[1] if record.exc_info else "")

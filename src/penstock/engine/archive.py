@@ -403,8 +403,11 @@ def _unwritable(path: Path, error: Exception) -> StoreError:
 def _check_folder(folder: Path) -> None:
     try:
         there = folder.is_dir()
+        in_the_way = not there and folder.exists()
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from error
+    if in_the_way:
+        raise NotFound(f"{folder} is a file, not a folder", hint="name the folder for archives")
     if not there:
         raise NotFound(f"there is no folder {folder}", hint=f"create it first: mkdir -p {folder}")
 

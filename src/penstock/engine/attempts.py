@@ -330,7 +330,10 @@ class Attempts:
         served = engine.activities.get(job.activity)
         if served is None:
             self.unserved.setdefault(job.activity, []).append(ticket)
-            log.warning("activity.unserved", extra={"activity": job.activity, "run": ticket[0]})
+            log.warning(
+                "activity.unserved: run %s waits for a process that serves activity `%s`", ticket[0], job.activity,
+                extra={"activity": job.activity, "run": ticket[0]},
+            )  # fmt: skip
             self._be_patient(ticket)
             return False
         if job.lost >= LOST_CAREFUL and not job.recorded:

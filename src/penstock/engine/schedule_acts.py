@@ -339,7 +339,7 @@ class ScheduleActs:
     async def _load(self, id: str) -> tuple[Record, Schedule]:
         found = await self._keeper.load(id)
         if found is None:
-            known = [each.id for each in await self._engine.store.records(SCHEDULE, limit=10)]
+            known = [each.id for each in await self.list(limit=10)]
             raise NotFound(f"no schedule `{id}`", hint=f"there are: {', '.join(known) or 'none'}")
         return found
 

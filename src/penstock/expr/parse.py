@@ -251,7 +251,7 @@ class _Parser:
         raise ExpressionError(message, text=self._text, position=position, hint=hint)
 
     def _unexpected(self, token: _Token, wanted: str = "") -> NoReturn:
-        what = "the end of the expression" if token.kind == "end" else f"`{token.text}`"
+        what = "end of the expression" if token.kind == "end" else f"`{token.text}`"
         self._fail(f"unexpected {what}" + (f", {wanted}" if wanted else ""), token.position)
 
     # A level of nesting takes three Python frames at most: _expression, _operand, _sequence. That keeps
