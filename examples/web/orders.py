@@ -44,6 +44,8 @@ def status_of(error: penstock.PenstockError) -> int:
         return 404
     if isinstance(error, penstock.Busy):
         return 503
+    if error.code in ("input-invalid", "id-invalid"):
+        return 422
     return 409 if isinstance(error, penstock.Rejected) else 500
 
 

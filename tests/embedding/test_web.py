@@ -155,6 +155,9 @@ async def test_two_workers_share_the_runs_and_one_outlives_the_other(
             assert (unknown.status_code, unknown.json()["code"]) == (404, "not-found")
             late = await client.post(f"{standby.base}/orders/live/approve")
             assert (late.status_code, late.json()["code"]) == (409, "run-closed")
+            free = {"id": "free", "cents": 0}
+            unfit = await client.post(f"{standby.base}/orders", json=free)
+            assert (unfit.status_code, unfit.json()["code"]) == (422, "input-invalid")
 
             # kill -9 of the owner: the other takes over, nothing is lost.
             for n in range(6):

@@ -16,6 +16,11 @@ from penstock.wiring import shown_url
 from support.postgres import Server
 
 WAITING = "id: waiting\ntasks:\n  approve: {type: signal}\n"
+PAID = """
+id: paid
+inputSchema: {type: object, properties: {card: {type: string}}}
+tasks: {approve: {type: signal}}
+"""
 Said = tuple[int, str, str]
 Tool = Callable[..., Said]
 
@@ -147,11 +152,18 @@ async def test_a_mistyped_filter_is_refused_by_the_library() -> None:
         (("serve", "--app", "nope.py", "--port", "8787"), 2, "HTTP comes with a later release"),
         (("graph", "bad.yaml"), 3, "nothing can be drawn"),
         (("schedule", "delete", "again"), 3, "there are: kept"),
+        (("schedule", "create", "kept", "waiting", "--every", "2d"), 3, "penstock schedule delete"),
+        (("schedule", "create", "new", "nope", "--every", "2d"), 3, "`penstock start FILE`"),
+        (("schedule", "create", "new", "waiting"), 2, "--cron, --every or --at"),
+        (("schedule", "backfill", "kept", "foo", "2026-01-01"), 3, "FROM is no time: `foo`"),
+        (("schedule", "backfill", "kept", "2026-01-01", "bar"), 3, "TO is no time: `bar`"),
+        (("start", "paid.yaml", "-i", "card=4242"), 3, """hint: as a text: -i card='"4242"'"""),
     ],
 )
 def test_it_says_what_to_write(
     command: tuple[str, ...], status: int, said: str, tool: Tool, tmp_path: Path
 ) -> None:
+    (tmp_path / "paid.yaml").write_text(PAID)
     (tmp_path / "bad.yaml").write_text("id: bad\ntasks: {a: {type: nonsense}}\n")
     tool("start", "waiting.yaml", "--id", "w")
     for id in ("again", "kept"):

@@ -32,6 +32,11 @@ def until(when: float, now: float) -> str:
     return f"in {_coarse(left)}"
 
 
+def due_words(message: str, when: float, now: float) -> str:
+    """What to add to a message that something is to come; one that says `is due` already is not told so twice."""
+    return "" if when <= now and " is due" in message else until(when, now)
+
+
 def ago(when: float, now: float) -> str:
     """`just now`, `12s ago`, `3h ago`; in the future `in 3h`."""
     past = now - when

@@ -6,12 +6,15 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from penstock.cli.output import Problem
+from penstock.errors import Rejected
 
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
@@ -32,6 +35,23 @@ def parse_inputs(given: Sequence[str]) -> Any:
                 hint="-i sku=A1 -i cents=1999, or one -i '{…}'",
             )  # fmt: skip
     return value
+
+
+@contextmanager
+def explained(given: Sequence[str]) -> Generator[None]:
+    """An input that is refused, because k=v was read as JSON where a text is wanted, gets the hint how to write that."""
+    try:
+        yield
+    except Rejected as error:
+        for text in given if error.code == "input-invalid" else ():
+            pair = _PAIR.fullmatch(text)
+            if pair is None or isinstance(loose(pair[2]), str):
+                continue
+            if re.search(
+                rf'\$\.{re.escape(pair[1])}: [^;]* is not of type "string"', error.message
+            ):
+                error.hint = f"as a text: -i {pair[1]}={quote(json.dumps(pair[2]))}"
+        raise
 
 
 def loose(text: str) -> Any:

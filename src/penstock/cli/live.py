@@ -13,7 +13,7 @@ from rich.text import Text
 
 from penstock.cli.follow import Followed, Line, links_of, tasks_of
 from penstock.cli.graph import Drawing, Task, arrange
-from penstock.cli.humane import duration, local, until
+from penstock.cli.humane import due_words, duration, local
 from penstock.cli.output import STYLES, paint, say, text_of, visible
 from penstock.cli.session import store_flag
 from penstock.model.run import OPEN_TASK, PENDING
@@ -153,7 +153,8 @@ def _rows(beside: tuple[int, int]) -> int:
 def wording(reason: Reason, followed: Followed, url: str, now: float) -> tuple[str, str]:
     """What the run waits for, and the command that gives it that."""
     id, flag = quote(followed.run.id), store_flag(url)
-    due = "" if reason.due is None else f" ({until(reason.due, now)})"
+    words = "" if reason.due is None else due_words(reason.message, reason.due, now)
+    due = f" ({words})" if words else ""
     node = followed.node(reason.key)
     match reason.kind:
         case "signal":

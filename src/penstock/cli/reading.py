@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.humane import ago, duration, local, until
+from penstock.cli.humane import ago, due_words, duration, local, until
 from penstock.cli.inputs import parse_moment, parse_pairs, parse_status
 from penstock.cli.output import (
     COMPLETED,
@@ -263,7 +263,8 @@ def why_command(id: str, as_json: bool, url: str) -> int:
             return COMPLETED
         now = time.time()
         for each in found:
-            due = "" if each.due is None else f", {until(each.due, now)} ({local(each.due, now)})"
+            words = "" if each.due is None else due_words(each.message, each.due, now)
+            due = "" if each.due is None else f"{words and ', '}{words} ({local(each.due, now)})"
             give(f"{each.kind:<9}{visible(each.message)}{due}")
         if not found:
             give(f"run {id} waits for nothing: it is {status}")

@@ -72,7 +72,7 @@ async def _run(
 ) -> int:  # fmt: skip
     from penstock.cli.app import load_app, served_by
     from penstock.cli.definitions import read_definition
-    from penstock.cli.inputs import parse_inputs
+    from penstock.cli.inputs import explained, parse_inputs
     from penstock.cli.output import INTERRUPTED, paint, say, warn
     from penstock.cli.session import on_interrupt, store_flag
     from penstock.cli.voice import keep_infos
@@ -92,7 +92,8 @@ async def _run(
         for finding in kept.findings:
             place = finding.place
             warn(f"[{finding.code}] {finding.message} ({place.source}:{place.line}:{place.column})")
-        run, note = await _begin(engine, kept.id, given, id, by, again or id is None)
+        with explained(inputs):
+            run, note = await _begin(engine, kept.id, given, id, by, again or id is None)
         followed = await _watch(engine, run, url, stop, note, plain)
         if followed.closed:
             return await _ended(run, followed, url, again)

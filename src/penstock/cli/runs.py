@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.bulk import parse_lines, start_lines
-from penstock.cli.inputs import parse_inputs, parse_pairs, parse_value
+from penstock.cli.inputs import explained, parse_inputs, parse_pairs, parse_value
 from penstock.cli.output import COMPLETED, Problem, give, give_json, say
 from penstock.cli.session import (
     Session,
@@ -134,13 +134,11 @@ def start_command(
                 if file is not None:
                     ids = await start_lines(engine, name, given, id, options)
                 else:
-                    ids = [
-                        (
-                            await engine.start(
-                                name, given, id=id, key=key, if_exists=if_exists, **options
-                            )
-                        ).id
-                    ]
+                    with explained(inputs):
+                        run = await engine.start(
+                            name, given, id=id, key=key, if_exists=if_exists, **options
+                        )
+                    ids = [run.id]
             except NotFound as error:
                 rows = await (await session.store()).definitions()
                 raise NotFound(error.message, hint=_meant(name, rows, url)) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.inputs import parse_inputs, parse_pairs
+from penstock.cli.inputs import explained, parse_inputs, parse_pairs
 from penstock.cli.output import COMPLETED, Problem, brief, give, give_json, paint, say, table
 from penstock.cli.runs import act_options
 from penstock.cli.session import (
@@ -21,7 +21,7 @@ from penstock.cli.session import (
     store_flag,
     store_option,
 )
-from penstock.errors import NotFound
+from penstock.errors import NotFound, Rejected
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -139,14 +139,19 @@ def create_command(
             "dates": [day for day in days if day[:1].isdigit()],
             "weekdays": [day for day in days if not day[:1].isdigit()],
         }
+    if not cron and every is None and calendar is None:
+        raise Problem(
+            "usage", "when? Say --cron, --every or --at", hint="--every 15m, or --at 09:00 --on MON"
+        )
     given = parse_inputs(inputs)
     attrs = parse_pairs(attributes, "--attr")
 
     async def work(session: Session) -> None:
-        view = await session.engine.schedules.create(
-            id, definition, given, cron=cron[0] if len(cron) == 1 else list(cron) or None, every=every, offset=offset, calendar=calendar, zone=zone,
-            exclude=list(exclude) or None, attributes=attrs, **rest,
-        )  # fmt: skip
+        with explained(inputs):
+            view = await session.engine.schedules.create(
+                id, definition, given, cron=cron[0] if len(cron) == 1 else list(cron) or None, every=every, offset=offset,
+                calendar=calendar, zone=zone, exclude=list(exclude) or None, attributes=attrs, **rest,
+            )  # fmt: skip
         if as_json:
             give_json(_plain(view))
             return
@@ -399,16 +404,27 @@ async def _tell_owner(session: Session) -> None:
         say(f"note: {owner_text(None)}; it is done as soon as one does: {serve_text(session.url)}")
 
 
+def _reword(error: NotFound | Rejected, flag: str) -> None:
+    """What the library says of its calls, in terms of commands."""
+    if error.message.startswith("no schedule"):
+        error.hint = f"{error.hint}; penstock schedule list{flag}"
+    elif error.message.startswith("no definition"):
+        known = (error.hint or "").partition(";")[0]
+        error.hint = f"{known}; `penstock start FILE{flag}` registers a file"
+    elif error.code == "schedule-exists":
+        error.hint = f"give it another id, or first end that one: penstock schedule delete ID{flag}"
+    elif error.code == "backfill-invalid":
+        for word, argument in (("`after`", "FROM"), ("`until`", "TO")):
+            error.message = error.message.replace(word, argument)
+
+
 def _do(url: str, work: Callable[[Session], Coroutine[Any, Any, None]]) -> int:
     async def doing() -> int:
         async with opened(url) as session:
             try:
                 await work(session)
-            except NotFound as error:
-                if error.message.startswith("no schedule"):
-                    flag = store_flag(url)
-                    hint = f"{error.hint}; penstock schedule list{flag}"
-                    raise NotFound(error.message, hint=hint) from error
+            except (NotFound, Rejected) as error:
+                _reword(error, store_flag(url))
                 raise
         return COMPLETED
 

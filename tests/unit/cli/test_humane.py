@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.humane import ago, duration, local, until
+from penstock.cli.humane import ago, due_words, duration, local, until
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,9 @@ def test_what_is_past_is_told_from_now(past: float, text: str) -> None:
 def test_the_date_is_left_out_today() -> None:
     assert len(local(1_000_000_000, 1_000_000_000)) == len("01:46:40")
     assert local(1_000_000_000, 1_000_200_000).startswith("2001-09-0")
+
+
+def test_what_is_due_is_not_called_so_twice() -> None:
+    assert due_words("attempt 2 of `a` is due", 10.0, 11.0) == ""
+    assert due_words("attempt 2 of `a` is due", 13.0, 11.0) == "in 2s"
+    assert due_words("timer `t` is to fire", 10.0, 11.0) == "due"
