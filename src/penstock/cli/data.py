@@ -10,6 +10,7 @@ from penstock.cli.inputs import parse_status
 from penstock.cli.output import COMPLETED, Problem, give_json, say
 from penstock.cli.session import json_option, opened, perform, store_option
 from penstock.cli.words import did_you_mean
+from penstock.errors import Rejected
 
 
 def _seconds(text: str, option: str) -> float:
@@ -187,7 +188,12 @@ def import_command(file: str, take_open: bool, url: str) -> int:
 
     async def work() -> int:
         async with opened(url, create=True) as session:
-            count = await session.engine.data.import_runs(file, take_open=take_open)
+            try:
+                count = await session.engine.data.import_runs(file, take_open=take_open)
+            except Rejected as error:
+                if error.code == "run-open":
+                    error.hint = "stop the engine it comes from, then --take-open takes it over"
+                raise
         say(f"{count} run{'' if count == 1 else 's'} imported")
         return COMPLETED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from penstock.cli.humane import duration
 from penstock.cli.output import COMPLETED, Problem, give_json, say, table
 from penstock.cli.runs import act_options
-from penstock.cli.session import json_option, opened, owner_text, perform, store_option
+from penstock.cli.session import json_option, opened, owner_text, perform, store_flag, store_option
 
 if TYPE_CHECKING:
     from penstock.model.queue import QueueView
@@ -61,7 +62,7 @@ def queues_command(
             if not views:
                 raise Problem(
                     "usage", f"no queue `{name}` is known",
-                    hint=f"penstock queues {name} --limit 5 makes it; a task names it by `queue: {name}`",
+                    hint=f"penstock queues {quote(name)} --limit 5{store_flag(url)} makes it; a task names it by `queue: {name}`",
                 )  # fmt: skip
         if as_json:
             give_json(views)

@@ -49,6 +49,12 @@ class Acts(click.Group):
             )  # fmt: skip
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(90)) for name, each in self.commands.items()]
+            )
+
 
 @click.command("schedule", cls=Acts)
 def schedule_command() -> None:
@@ -167,7 +173,13 @@ def create_command(
 @json_option
 @store_option
 def list_command(as_json: bool, url: str) -> int:
-    """List schedules with when they fire next."""
+    """List schedules with when they fire next.
+
+    \b
+    Example:
+      penstock schedule list
+      penstock schedule list --json
+    """
 
     async def work(session: Session) -> None:
         views = await session.engine.schedules.list()
@@ -184,7 +196,7 @@ def list_command(as_json: bool, url: str) -> int:
         heads = ("ID", "STATE", "DEFINITION", "WHEN", "OVERLAP", "RUNS", "NEXT")
         table(heads, rows, styles=(None, "status", None, "detail", None, None, None))
         if not views:
-            say(f"no schedules; penstock schedule create --help{store_flag(url)}")
+            say("no schedules; penstock schedule create --help shows how to make one")
 
     return _do(url, work)
 
@@ -202,7 +214,12 @@ def list_command(as_json: bool, url: str) -> int:
 @json_option
 @store_option
 def show_command(id: str, many: int, as_json: bool, url: str) -> int:
-    """Show a schedule: when it fires next, its runs, who did what to it."""
+    """Show a schedule: when it fires next, its runs, who did what to it.
+
+    \b
+    Example:
+      penstock schedule show nightly --next 10
+    """
 
     async def work(session: Session) -> None:
         view = await session.engine.schedules.get(id, next=many)
@@ -266,7 +283,12 @@ def pause_command(id: str, by: str | None, reason: str, url: str) -> int:
 @act_options
 @store_option
 def resume_command(id: str, by: str | None, reason: str, url: str) -> int:
-    """Go on from now; what fell into the pause is left out (backfill makes up for it)."""
+    """Go on from now; what fell into the pause is left out, and `backfill` makes up for it.
+
+    \b
+    Example:
+      penstock schedule resume nightly --by ann
+    """
 
     async def work(session: Session) -> None:
         await session.engine.schedules.resume(id, by=by, reason=reason)
@@ -285,7 +307,12 @@ def resume_command(id: str, by: str | None, reason: str, url: str) -> int:
 @act_options
 @store_option
 def trigger_command(id: str, overlap: str | None, by: str | None, reason: str, url: str) -> int:
-    """Start a run of it now; prints the run's id."""
+    """Start a run of it now; prints the run's id.
+
+    \b
+    Example:
+      penstock schedule trigger nightly --overlap allow --by ann --reason "the report was wrong"
+    """
 
     async def work(session: Session) -> None:
         done = await session.engine.schedules.trigger(id, overlap=overlap, by=by, reason=reason)
@@ -332,7 +359,12 @@ def backfill_command(
 @act_options
 @store_option
 def delete_command(id: str, by: str | None, reason: str, url: str) -> int:
-    """End a schedule; its runs stay."""
+    """End a schedule; its runs stay.
+
+    \b
+    Example:
+      penstock schedule delete nightly --by ann
+    """
 
     async def work(session: Session) -> None:
         view = await session.engine.schedules.get(id, next=0)

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
@@ -168,11 +168,20 @@ def meaning_of(error: Exception, place: Place) -> Exception:
                 hint="check user and password in the store's URL",
             )
         case "3D000":
-            return StoreError(f"{place.name}: {error}", hint="create it first: createdb NAME")
+            name = unquote(urlsplit(place.dsn).path.strip("/"))
+            return StoreError(
+                f"{place.name}: {error}",
+                hint=f"create it first: createdb {name or 'NAME'}, or CREATE DATABASE in psql",
+            )
         case "42501":
             return StoreError(
                 f"{place.name}: {error}",
                 hint=f"GRANT CREATE ON DATABASE, or the rights on schema {place.schema}, to our user",
+            )
+        case "42704" if "configuration parameter" in str(error):
+            return StoreError(
+                f"{place.name}: {error}",
+                hint="what stands behind ? in the store's URL is a setting; ours are schema and unsafe",
             )
         case "25006":
             return StoreError(

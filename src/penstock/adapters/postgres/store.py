@@ -168,7 +168,7 @@ class PostgresStore:
 
     def _away(self, reason: Exception) -> StoreError:
         return StoreError(
-            f"the database is out of reach for {self._seconds_max:g} s ({reason})",
+            f"the database was out of reach for {self._seconds_max:g} s ({reason})",
             hint="is the server running, and is the store's URL right? the engine goes on by itself once it is back",
         )
 

@@ -153,7 +153,10 @@ class SqliteStore:
                 f"the folder {folder} does not exist", hint=f"create it first: mkdir -p {folder}"
             )
         if os.path.isdir(self.path):
-            raise StoreError(f"{self.path} is a folder, not a database")
+            raise StoreError(
+                f"{self.path} is a folder, not a database",
+                hint=f"name a file in it: sqlite:///{os.path.join(self.path, 'penstock.db')}",
+            )
 
     def _connect(self) -> None:
         made: list[sqlite3.Connection] = []
