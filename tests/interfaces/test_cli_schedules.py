@@ -81,7 +81,7 @@ def test_create_look_act_and_delete(tool: Tool) -> None:
         (("create", "x", "report", "--cron", "0 0 30 2 *"), "cron-never", "never fires"),
         (("create", "x", "report", "--every", "0s"), "interval-invalid", "too short"),
         (("create", "x", "report", "--cron", "@daily", "--zone", "Europe/Berln"), "zone-unknown", "Europe/Berlin"),
-        (("create", "x", "report"), "schedule-invalid", "needs"),
+        (("create", "x", "report"), "usage", "--cron, --every or --at"),
         (("create", "x/y", "report", "--every", "1h"), "id-invalid", "letters"),
         (("create", "x", "repot", "--every", "1h"), "not-found", "report"),
         (("show", "x"), "not-found", "report.monthly"),
