@@ -53,9 +53,11 @@ crash: $(TOOLS) ## kill -9 at every named point and at random; power loss
 soak: $(TOOLS) ## 30 minutes of mixed load with retention on: memory, files and latency stay flat
 	@$(BIN)/python tests/soak/run.py $(ARGS)
 
-docs: $(TOOLS) ## what is generated: the schema's page, the stub of penstock.sync
+docs: $(TOOLS) ## what is generated: reference pages, the schema, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub
 	@$(BIN)/python -m penstock.dsl.schema > docs/definition.schema.json
+	@$(BIN)/python docs/reference/generate.py
+	@PYTHONPATH=tests $(BIN)/python tests/engine/test_controls_table.py
 
 format: $(TOOLS)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -201,7 +201,7 @@ def explain_command(code: str | None, as_json: bool) -> int:
             width = max(len(each) for each in codes)
             for each in codes:
                 text = known[each].read_text(encoding="utf-8") if each in known else words[each]
-                give(f"{each:<{width}}  {_first_sentence(text)}".rstrip())
+                give(f"{each:<{width}}  {first_sentence(text)}".rstrip())
         return COMPLETED
     code = code.strip().removeprefix("error[").removeprefix("warning[").rstrip("]:").lower()
     if code in known:
@@ -226,7 +226,7 @@ def explain_command(code: str | None, as_json: bool) -> int:
     return COMPLETED
 
 
-def _first_sentence(page: str) -> str:
+def first_sentence(page: str) -> str:
     body = page.partition("\n")[2] if page.startswith("#") else page
     paragraph = " ".join(body.strip().partition("\n\n")[0].split())
     return re.split(r"(?<=[.;]) ", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph), maxsplit=1)[

@@ -44,20 +44,33 @@ class Settings:
         roots_every: float = 3600.0,
     ) -> None:
         self.runs_max = max_concurrent_workflows
+        """Runs that may be open; a start beyond them is refused as `busy`."""
         self.tasks_max = max_concurrent_tasks_per_node
+        """Attempts at one time in this process, over all queues."""
         self.inbox_max = priority_queue_depth
+        """Commands that may wait for their turn in this process; one beyond them is refused as `busy`."""
         self.cache_runs = cache_runs
+        """Runs kept in memory; any other is read from its snapshot and the events since."""
         self.drain_seconds = drain_seconds
+        """So long a closing engine waits for attempts that are under way; they are lost then, and done again."""
         self.ease_collector = ease_collector
         """Python's collector looks for cycles less often (decision 7)."""
         self.audit_key = audit_key.encode() if isinstance(audit_key, str) else audit_key
         """Signs roots and bundles (SPEC 6.3); without one there are no roots."""
         self.roots_every = roots_every
+        """Seconds from one signed root over all histories to the next, with an `audit_key`."""
         self.retention = (
             retention.total_seconds() if isinstance(retention, timedelta) else retention
         )
         """Closed runs are deleted so many seconds after their end, unless their definition says otherwise; None: never."""
+        for name, value, least in (
+            ("max_concurrent_workflows", max_concurrent_workflows, 1), ("priority_queue_depth", priority_queue_depth, 1),
+            ("max_concurrent_tasks_per_node", max_concurrent_tasks_per_node, 1), ("cache_runs", cache_runs, 0),
+            ("drain_seconds", drain_seconds, 0), ("retention", self.retention, 0), ("roots_every", roots_every, 0),
+        ):  # fmt: skip
+            check_limit(name, value, least)
         self.queues = {name: queue_options(name, fields) for name, fields in (queues or {}).items()}
+        """Options of queues by their names; what `set_queue` has kept in the database comes first."""
         check_reserves(self.queues, self.tasks_max)
         if tenant not in TENANTS and not (tenant.startswith((ATTRIBUTE, METADATA))):
             raise Rejected(
@@ -66,6 +79,7 @@ class Settings:
                 hint="take created_by, definition, attributes.NAME or metadata.NAME",
             )
         self._tenant = tenant
+        """Between whom places are shared fairly: `created_by`, `definition`, `attributes.NAME` or `metadata.NAME`."""
         self._tenant_part = tenant.partition(".")[2]
 
     def tenant_of(self, run: Run) -> str:
@@ -77,6 +91,17 @@ class Settings:
         held = run.attributes if self._tenant.startswith(ATTRIBUTE) else run.metadata
         value = held.get(self._tenant_part)
         return "" if value is None else str(value)
+
+
+def check_limit(name: str, value: Any, least: float) -> None:
+    """Settings are numbers that make sense; None is no limit, where one may say so."""
+    if value is None and name == "retention":
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise Rejected(
+            "limit-invalid", f"`{name}` is {value!r:.40}, not a number from {least:g} on",
+            hint=f"write Settings({name}=1000)",
+        )  # fmt: skip
 
 
 def queue_options(

@@ -42,25 +42,41 @@ class _Event(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=
 
 
 class RunStarted(_Event, frozen=True, tag="run_started"):
+    """The first event of a run: all that it was started with."""
+
     id: str
+    """Of the run."""
     definition: str
+    """Its id."""
     version: str
+    """The version of the definition, for as long as the run lives."""
     input: Raw
+    """What it was started with."""
     rules: int = RULES
+    """How links, joins and scopes follow from the events."""
     generation: int = 1
     priority: int = 1
+    """0 high, 1 normal, 2 low."""
     deadline: float | None = None
+    """When it should have ended; soft."""
     due: float | None = None
     """The run's own timeout ends it then."""
     begin: float | None = None
     """A delayed start: nothing runs before."""
     created_by: str | None = None
+    """Who started it."""
     parent: str | None = None
+    """The run that started it, if it is a subworkflow."""
     parent_key: str | None = None
+    """The task there."""
     parent_generation: int = 1
+    """The generation there."""
     depth: int = 0
+    """How many subworkflows deep it is."""
     metadata: dict[str, Any] = {}
+    """What the start gave along."""
     attributes: dict[str, Any] = {}
+    """What the run is found by."""
     held: bool = False
     """Nothing runs before it is admitted: its definition limits how many are open (SPEC 4.10)."""
     start_key: str = ""
@@ -79,7 +95,9 @@ class RunReset(_Event, frozen=True, tag="run_reset"):
 
     generation: int
     of: int
+    """The generation before."""
     to: int
+    """Its last event that is kept."""
     cause: str = "reset"
     """`reset` or `retry`."""
     task: str | None = None
@@ -115,6 +133,7 @@ class DeadlineForeseen(_Event, frozen=True, tag="deadline_foreseen"):
     """By what runs of the definition took so far, this one will miss its deadline: it goes first from now on."""
 
     deadline: float
+    """When it should have ended."""
     expected: float
     """When it would end."""
 
@@ -123,6 +142,7 @@ class DeadlineMissed(_Event, frozen=True, tag="deadline_missed"):
     """The run is open at its deadline, which is soft: it goes on (SPEC 5.1)."""
 
     deadline: float
+    """When it should have ended."""
 
 
 class TaskStarted(_Event, frozen=True, tag="task_started"):
@@ -148,12 +168,16 @@ class TaskDeferred(_Event, frozen=True, tag="task_deferred"):
 
 
 class TaskProgressed(_Event, frozen=True, tag="task_progressed"):
+    """The activity told how far it is; its next attempt can go on from there."""
+
     key: str
     attempt: int
     progress: Raw = NULL
 
 
 class TaskCompleted(_Event, frozen=True, tag="task_completed"):
+    """The attempt gave its result: it is never executed again."""
+
     key: str
     attempt: int
     output: Raw = NULL
@@ -173,6 +197,8 @@ class TaskRetried(_Event, frozen=True, tag="task_retried"):
 
 
 class TaskFailed(_Event, frozen=True, tag="task_failed"):
+    """The task has failed for good: there is no other attempt, and its error links are taken."""
+
     key: str
     attempt: int
     failure: Failure
@@ -197,6 +223,7 @@ class RetryFired(_Event, frozen=True, tag="retry_fired"):
     by: str | None = None
     reason: str = ""
     undo: bool = False
+    """It is an attempt of the task's undo."""
 
 
 class TaskLost(_Event, frozen=True, tag="task_lost"):
@@ -222,31 +249,44 @@ class TimerFired(_Event, frozen=True, tag="timer_fired"):
 
 
 class SignalReceived(_Event, frozen=True, tag="signal_received"):
+    """A signal or an update came; it is kept until somebody takes it."""
+
     name: str
+    """Of the signal."""
     payload: Raw = NULL
     by: str | None = None
     id: str = ""
     """Of the message, where it can come twice; of the update, where an answer is awaited."""
     update: bool = False
+    """Whoever sent it awaits an answer."""
 
 
 class FormClaimed(_Event, frozen=True, tag="form_claimed"):
+    """Somebody wants to fill the form in; nobody else can meanwhile."""
+
     key: str
     by: str
 
 
 class FormReleased(_Event, frozen=True, tag="form_released"):
+    """Whoever claimed the form gave it back."""
+
     key: str
     by: str
 
 
 class FormDelegated(_Event, frozen=True, tag="form_delegated"):
+    """Whoever claimed the form gave it to another."""
+
     key: str
     by: str
     to: str
+    """Who has it now."""
 
 
 class FormSubmitted(_Event, frozen=True, tag="form_submitted"):
+    """The form was filled in."""
+
     key: str
     by: str | None
     output: Raw
@@ -259,17 +299,24 @@ class FormEscalated(_Event, frozen=True, tag="form_escalated"):
 
 
 class ChildStarted(_Event, frozen=True, tag="child_started"):
+    """The run of a subworkflow exists."""
+
     key: str
     run: str
     version: str = ""
+    """Of its definition."""
 
 
 class ChildClosed(_Event, frozen=True, tag="child_closed"):
+    """The run of a subworkflow has ended."""
+
     key: str
     status: str
+    """How it ended."""
     output: Raw = NULL
     failure: Failure | None = None
     undo: list[Undo] = []
+    """What it has done and can undo, if this run is to."""
 
 
 class Published(_Event, frozen=True, tag="published"):
@@ -277,34 +324,47 @@ class Published(_Event, frozen=True, tag="published"):
 
     key: str
     topic: str
+    """Where to."""
     payload: Raw = NULL
 
 
 class SignalSent(_Event, frozen=True, tag="signal_sent"):
+    """A signal to another run, which gets it as soon as this is on disk."""
+
     key: str
     run: str
     name: str
+    """Of the signal."""
     payload: Raw = NULL
     id: str = ""
+    """Of the message."""
 
 
 class SignalDelivered(_Event, frozen=True, tag="signal_delivered"):
+    """The other run has the signal, or refused it."""
+
     id: str
+    """Of the message."""
     refused: str = ""
+    """Why the other run refused it."""
 
 
 class DataConflicted(_Event, frozen=True, tag="data_conflicted"):
     """Two concurrent tasks wrote one key of the data without a merge; the later write is read."""
 
     name: str
+    """The key of the data."""
     first: str
+    """The task whose write is not read any more."""
     second: str
+    """The task whose write is read."""
 
 
 class SnapshotTaken(_Event, frozen=True, tag="snapshot_taken"):
     """Somebody gave this moment of the run a name (SPEC 4.7)."""
 
     name: str
+    """Of the moment."""
     by: str | None = None
 
 
@@ -312,28 +372,38 @@ class CommandAccepted(_Event, frozen=True, tag="command_accepted"):
     """The command that the events after this one came of had an id: a repeat gets the answer of the first (SPEC 4.4)."""
 
     id: str
+    """Of the command."""
     digest: str
+    """Of what it asked for: the same id with something else is refused."""
 
 
 class UpdateAnswered(_Event, frozen=True, tag="update_answered"):
     """Somebody took the update; whoever sent it finds the answer here, in any process."""
 
     id: str
+    """Of the update."""
     output: Raw = NULL
     refused: str = ""
+    """Why it was refused."""
 
 
 class RunPaused(_Event, frozen=True, tag="run_paused"):
+    """No new attempt begins until the run is resumed."""
+
     by: str | None = None
     reason: str = ""
 
 
 class RunResumed(_Event, frozen=True, tag="run_resumed"):
+    """The run goes on."""
+
     by: str | None = None
     reason: str = ""
 
 
 class CancelRequested(_Event, frozen=True, tag="cancel_requested"):
+    """Somebody asked the run to stop: it ends what is under way, undoes what it did, and ends CANCELLED."""
+
     by: str | None = None
     reason: str = ""
     due: float = 0.0
@@ -351,12 +421,16 @@ class GraceEnded(_Event, frozen=True, tag="grace_ended"):
 
 
 class UndoCompleted(_Event, frozen=True, tag="undo_completed"):
+    """What a task did is undone."""
+
     key: str
     attempt: int
     logs: tuple[LogLine, ...] = ()
 
 
 class UndoRetried(_Event, frozen=True, tag="undo_retried"):
+    """The undo failed, and is tried again."""
+
     key: str
     attempt: int
     failure: Failure
@@ -373,13 +447,19 @@ class UndoStarted(_Event, frozen=True, tag="undo_started"):
 
 
 class UndoLost(_Event, frozen=True, tag="undo_lost"):
+    """The undo may have begun in a process that died; it is tried again."""
+
     key: str
     attempt: int
     cut: bool = False
+    """The process was asked to stop and did not wait for it."""
     counted: bool = False
+    """It counts towards `poison`."""
 
 
 class UndoFailed(_Event, frozen=True, tag="undo_failed"):
+    """The undo failed for good: it waits for an operator."""
+
     key: str
     attempt: int
     failure: Failure
@@ -398,6 +478,8 @@ class UndoResolved(_Event, frozen=True, tag="undo_resolved"):
 
 
 class AttributesChanged(_Event, frozen=True, tag="attributes_changed"):
+    """The attributes that the run is found by have changed."""
+
     values: dict[str, Any]
     """Null removes a name."""
     by: str | None = None
@@ -405,24 +487,34 @@ class AttributesChanged(_Event, frozen=True, tag="attributes_changed"):
 
 
 class RunCompleted(_Event, frozen=True, tag="run_completed"):
+    """The run has ended as it should."""
+
     output: Raw = NULL
     ref: Any = None
     """Where the result is, if it is too large to be kept twice."""
 
 
 class RunFailed(_Event, frozen=True, tag="run_failed"):
+    """The run has ended by a failure that nothing in it took care of; what it did is undone."""
+
     failure: Failure
 
 
 class RunCancelled(_Event, frozen=True, tag="run_cancelled"):
+    """The run has ended because somebody asked it to."""
+
     failure: Failure | None = None
 
 
 class RunTimedOut(_Event, frozen=True, tag="run_timed_out"):
+    """The run has ended because it took longer than its timeout."""
+
     failure: Failure | None = None
 
 
 class RunTerminated(_Event, frozen=True, tag="run_terminated"):
+    """The run was ended at once; nothing was undone."""
+
     by: str | None = None
     reason: str = ""
     generation: int = 0
