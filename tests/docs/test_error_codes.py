@@ -43,3 +43,10 @@ def test_every_code_has_a_page() -> None:
 
     assert len(known) > 50
     assert {code: where for code, where in known.items() if code not in PAGES} == {}
+
+
+def test_a_code_names_its_noun_first_and_stands_alone() -> None:
+    """`id-invalid`, not `invalid-id`; only a definition's words are `unknown-…` and `duplicate-…` (STYLE 4.17)."""
+    assert [code for code in PAGES if code.startswith(("invalid-", "missing-", "bad-"))] == []
+    parts = {code: tuple(sorted(code.split("-"))) for code in PAGES}
+    assert len(set(parts.values())) == len(parts), "two codes of the same words"

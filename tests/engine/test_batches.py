@@ -156,8 +156,8 @@ async def test_bad_batches_are_refused() -> None:
     async with harness() as engine:
         for act, arguments, code in (
             ("explode", {}, "act-unknown"),
-            ("signal", {}, "batch-arguments"),
-            ("cancel", {"key": 1}, "batch-arguments"),
+            ("signal", {}, "batch-invalid"),
+            ("cancel", {"key": 1}, "batch-invalid"),
         ):
             with pytest.raises(Rejected) as caught:
                 await engine.batch(act, arguments=arguments)
@@ -183,9 +183,9 @@ async def test_another_process_asks_and_the_owner_does_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("act", "given", "code"),
     [
-        ("attributes", {"arguments": {"values": "abc"}}, "batch-arguments"),
-        ("signal", {"arguments": {"name": 5}}, "batch-arguments"),
-        ("retry", {"arguments": {"task": []}}, "batch-arguments"),
+        ("attributes", {"arguments": {"values": "abc"}}, "batch-invalid"),
+        ("signal", {"arguments": {"name": 5}}, "batch-invalid"),
+        ("retry", {"arguments": {"task": []}}, "batch-invalid"),
     ],
 )
 async def test_an_argument_of_a_wrong_type_is_refused_at_the_call(

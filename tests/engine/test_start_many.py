@@ -98,11 +98,11 @@ async def test_what_is_wrong_is_named_and_nothing_started(
 @pytest.mark.parametrize(
     ("inputs", "more", "code"),
     [
-        ("text", {}, "inputs-invalid"),
-        ({"a": 1}, {}, "inputs-invalid"),
-        (7, {}, "inputs-invalid"),
-        ([1], {"ids": "x"}, "inputs-invalid"),
-        ([1, 2], {"ids": ["x"]}, "ids-mismatch"),
+        ("text", {}, "starts-invalid"),
+        ({"a": 1}, {}, "starts-invalid"),
+        (7, {}, "starts-invalid"),
+        ([1], {"ids": "x"}, "starts-invalid"),
+        ([1, 2], {"ids": ["x"]}, "starts-invalid"),
         ([1], {"priority": "urgent"}, "priority-unknown"),
         ([1], {"delay": float("inf")}, "time-invalid"),
         ([1], {"created_by": 3}, "text-invalid"),

@@ -65,7 +65,7 @@ def test_a_queue_is_changed_and_shown(database: None, tool: Tool) -> None:
         (("queues", "--limit", "5"), 2, "which queue?"),
         (("queues", "nobody"), 2, "no queue `nobody` is known"),
         (("queues", "mail", "--limit", "0"), 3, "whole number from 1"),
-        (("queues", "mail", "--limit", "many"), 2, "is not a number"),
+        (("queues", "mail", "--limit", "many"), 2, "is not a whole number"),
         (("queues", "mail", "--longest-wait", "soon"), 2, "is not a number|duration"),
         (("queues", "mail", "--rate", "nan"), 3, "number from"),
     ],

@@ -486,7 +486,7 @@ class World:
         refused = ""
         target = self.cases.get(out.run)
         if target is None:
-            refused = "run-unknown"
+            refused = "not-found"
         else:
             try:
                 target.command(

@@ -49,7 +49,7 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
     if isinstance(command, c.StartRun):
         return _start(flow, command)
     if run.revision == 0:
-        raise Rejected("run-unknown", f"no run {run.id}")
+        raise Rejected("not-found", f"no run {run.id}")
     if isinstance(command, c.Wake):
         return wake(flow, command.at)
     if isinstance(command, c.Identified):

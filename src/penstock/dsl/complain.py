@@ -82,7 +82,7 @@ class _Translator:
             case "const" if path[-1:] == ("type",):
                 self._complaint.untyped.add(path[:-1])
                 self._say(
-                    "invalid-value",
+                    "field-invalid",
                     path,
                     f"`do` makes this an activity, and `type` says {shown_value(error.instance)}",
                     "leave out one of the two",
@@ -105,7 +105,7 @@ class _Translator:
     def _missing(self, name: str, path: Path, rule: list[str | int]) -> None:
         needs = _schema_at(rule[:-1]).get("x-needs", [name])
         self._say(
-            "missing-field", path, f"{_what(path)} needs {_listed(needs, 'or')}", None, key=True
+            "field-missing", path, f"{_what(path)} needs {_listed(needs, 'or')}", None, key=True
         )
         if rule[1:2] == ["task"]:
             self._complaint.untyped.add(path)
@@ -116,16 +116,16 @@ class _Translator:
         names: list[str] = _schema_at(rule[:-1]).get("x-needs", [])
         if type(error.kind).__name__.endswith("OneOfNotValid"):
             message = f"{_what(path)} needs {_listed(names, 'or')}"
-            self._say("missing-field", path, message, None, key=True)
+            self._say("field-missing", path, message, None, key=True)
         else:
             message = f"{_what(path)} takes only one of {_listed(names, 'and')}"
-            self._say("invalid-value", path, message, None, key=True)
+            self._say("field-invalid", path, message, None, key=True)
         if not str(rule[1]).endswith("Task"):
             self._complaint.drop.add(path)
 
     def _bad_id(self, name: str, path: Path) -> None:
         self._say(
-            "invalid-id",
+            "id-invalid",
             (*path, name),
             f"`{name}` can't be the id of a task",
             "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`",
@@ -164,19 +164,19 @@ class _Translator:
         shown = shown_value(error.instance)
         message = f"{_field(path)} must be {_listed(options, 'or')}, not {shown}"
         hint = did_you_mean(error.instance, options) if isinstance(error.instance, str) else None
-        self._say("invalid-value", path, message, hint)
+        self._say("field-invalid", path, message, hint)
         self._complaint.drop.add(path)
 
     def _wrong(self, kind: str, instance: Any, path: Path, rule: list[str | int]) -> None:
         schema = _schema_at(rule[:-1])
         title: str = schema.get("title", "something else")
         shown = shown_value(instance)
-        code = "wrong-type" if kind == "type" else "invalid-value"
+        code = "wrong-type" if kind == "type" else "field-invalid"
         hint = None
         if kind != "type" and title.startswith("a duration"):
-            code, hint = "invalid-duration", "write `500ms`, `30s`, `5m`, `2h`, `1d` or ISO 8601"
+            code, hint = "duration-invalid", "write `500ms`, `30s`, `5m`, `2h`, `1d` or ISO 8601"
         elif kind == "pattern" and title == "an id":
-            code = "invalid-id"
+            code = "id-invalid"
             hint = "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`"
         elif kind == "minProperties":
             title, shown = "an object with at least one task", "empty"

@@ -20,15 +20,15 @@ CODES = frozenset(
     {
         # of the document
         *("syntax", "document-too-large", "duplicate-key", "duplicate-id", "number-out-of-range"),
-        *("unknown-field", "missing-field", "wrong-type", "invalid-value", "invalid-id"),
-        *("invalid-duration", "unknown-type", "not-yet"),
+        *("unknown-field", "field-missing", "wrong-type", "field-invalid", "id-invalid"),
+        *("duration-invalid", "unknown-type", "not-yet"),
         # of the graph
         *("start-repeated", "dangling-link", "link-from-end", "link-to-start", "duplicate-link"),
         *("gateway-no-links", "gateway-default", "gateway-event-target", "join-starved"),
         *("no-path", "cycle-irreducible", "cycle-unconditional"),
         # of what tasks refer to
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
-        *("unknown-language", "expression-invalid", "invalid-path", "invalid-schema"),
+        *("unknown-language", "expression-invalid", "path-invalid", "schema-invalid"),
         *("unused-input", "secret-misplaced", "template-literal"),
         # of its triggers
         *("cron-invalid", "cron-never", "zone-unknown", "interval-invalid", "calendar-invalid"),

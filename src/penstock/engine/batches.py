@@ -247,7 +247,7 @@ def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
             if unknown
             else f"needs {', '.join(sorted(missing))}"
         )
-        raise Rejected("batch-arguments", f"a batch of `{act}` {what}")
+        raise Rejected("batch-invalid", f"a batch of `{act}` {what}")
     for name, value in arguments.items():
         match name:
             case "payload":
@@ -260,7 +260,7 @@ def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
                 fits = isinstance(value, str)
         if not fits:
             wanted = "an object" if name == "values" else "a text"
-            raise Rejected("batch-arguments", f"`{name}` is {value!r:.80}, not {wanted}")
+            raise Rejected("batch-invalid", f"`{name}` is {value!r:.80}, not {wanted}")
 
 
 def _checked(query: Query) -> Query:

@@ -112,7 +112,7 @@ class BulkStart:
             self._ids = list(ids)
             if len(self._ids) != len(inputs):
                 raise Rejected(
-                    "ids-mismatch",
+                    "starts-invalid",
                     f"there are {len(inputs)} inputs and {len(self._ids)} ids",
                     hint="give one id for each input, in the same order",
                 )

@@ -408,7 +408,7 @@ def _check_still(run: Run) -> None:
 
 def _moving(id: str) -> Rejected:
     return Rejected(
-        "run-moving",
+        "run-contended",
         f"run {id} went on each time that its next generation was to be opened",
         hint="pause it first",
     )

@@ -508,7 +508,7 @@ class LocalRuns:
             command = c.DelegateForm(at=at, key=key, by=by, to=to)
         else:
             raise Rejected(
-                "form-act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)"
+                "act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)"
             )
         await self.engine.command(id, identified(command, command_id))
 

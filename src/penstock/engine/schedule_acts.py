@@ -366,9 +366,7 @@ class ScheduleActs:
         except Misfit as error:
             raise refusal(error) from None
         if not isinstance(plan.definition, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Rejected(
-                "definition-unknown", f"{plan.definition!r:.80} is not the id of a definition"
-            )
+            raise Rejected("id-invalid", f"{plan.definition!r:.80} is not the id of a definition")
         compiled: Compiled = (await self._find(plan.definition, plan.version))[1]
         if compiled.input_schema is not None:
             problems = compiled.input_schema.problems(decode(plan.input))

@@ -58,7 +58,7 @@ _CONVERTED = (
 class BadArguments(PenstockError):
     """The arguments do not fit the activity's parameters."""
 
-    code = "bad-arguments"
+    code = "arguments-invalid"
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)

@@ -506,7 +506,7 @@ class Engine:
 def _id_of(definition: Any) -> str:
     if isinstance(definition, str):
         return definition
-    raise Rejected("definition-unknown", f"{definition!r} is not the id of a definition")
+    raise Rejected("id-invalid", f"{definition!r} is not the id of a definition")
 
 
 def _many(values: Any) -> Sequence[Any]:
@@ -514,7 +514,7 @@ def _many(values: Any) -> Sequence[Any]:
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
         return [*cast("Iterable[Any]", values)]
     raise Rejected(
-        "inputs-invalid", f"{values!r:.80} is one value, not a list with one for each run"
+        "starts-invalid", f"{values!r:.80} is one value, not a list with one for each run"
     )
 
 
@@ -530,5 +530,5 @@ def _moment(deadline: Any) -> float | None:
             hint="a datetime with its zone, or a timedelta from now",
         )
     if deadline.tzinfo is None:
-        raise Rejected("time-zone-missing", "a deadline needs a time zone")
+        raise Rejected("zone-missing", "a deadline needs a time zone")
     return deadline.timestamp()

@@ -202,7 +202,9 @@ class Slot(asyncio.Protocol, Generic[W]):
             body = msgspec.json.encode(call)
         except Exception as error:
             message = f"activity `{name}`: its arguments cannot be sent to a child process: {error}"
-            outcome = Broken(Failure("bad-arguments", message), work.entry.served.retry, final=True)
+            outcome = Broken(
+                Failure("arguments-invalid", message), work.entry.served.retry, final=True
+            )
             self._loop.call_soon(self._end, outcome)
             return
         if name in self._loaded:

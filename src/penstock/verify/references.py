@@ -126,7 +126,7 @@ class Reader:
     def schema(self, schema: Any, path: Path) -> None:
         fault = _schema_fault(schema, path)
         if fault is not None:
-            self.notes.add("invalid-schema", *fault)
+            self.notes.add("schema-invalid", *fault)
 
     def _compiled(self, text: str, path: Path, sight: Sight, compile: Any) -> None:
         try:
@@ -306,7 +306,7 @@ class _Task:
             compile_path(text)
         except ExpressionError as error:
             hint = error.hint or "a path looks like `$.order.lines[0]`"
-            self._notes.add("invalid-path", path, error.message, hint)
+            self._notes.add("path-invalid", path, error.message, hint)
 
 
 def _environment(definition: Definition) -> Environment:

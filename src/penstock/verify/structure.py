@@ -19,7 +19,7 @@ from penstock.verify.references import Reader, check_definition, check_reference
 from penstock.verify.scopes import Notes, scopes_of
 from penstock.verify.triggers import check_triggers
 
-_GRAPH_CODES = ("duplicate-id", "invalid-id")
+_GRAPH_CODES = ("duplicate-id", "id-invalid")
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,12 +95,12 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
     ("line", "code", "column", "message", "hint"),
     [
         ("{type: timr}", "unknown-type", 13, "no type of task is called `timr`", "did you mean `timer`?"),
-        ("{name: x}", "missing-field", 3, "task `a` needs `type` or `do`", None),
-        ("{type: timer}", "missing-field", 3, "task `a` needs `delay` or `until`", None),
-        ("{type: http, method: GET}", "missing-field", 3, "task `a` needs `url`", None),
+        ("{name: x}", "field-missing", 3, "task `a` needs `type` or `do`", None),
+        ("{type: timer}", "field-missing", 3, "task `a` needs `delay` or `until`", None),
+        ("{type: http, method: GET}", "field-missing", 3, "task `a` needs `url`", None),
         (
             "{type: timer, delay: 1s, config: {until: '2030-01-01T00:00:00Z'}}",
-            *("invalid-value", 3, "task `a` takes only one of `delay` and `until`", None),
+            *("field-invalid", 3, "task `a` takes only one of `delay` and `until`", None),
         ),
         (
             "{type: timer, delay: 1s, config: {delay: 2s}}",
@@ -112,38 +112,38 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{do: a, type: timer}",
-            *("invalid-value", 20, "`do` makes this an activity, and `type` says text `timer`"),
+            *("field-invalid", 20, "`do` makes this an activity, and `type` says text `timer`"),
             "leave out one of the two",
         ),
         (
             "{do: a, timeout: 30 parsecs}",
-            *("invalid-duration", 23),
+            *("duration-invalid", 23),
             "`timeout` must be a duration, or an object of them, not text `30 parsecs`",
             "write `500ms`, `30s`, `5m`, `2h`, `1d` or ISO 8601",
         ),
         (
             "{do: a, timeout: {task: -5}}",
-            *("invalid-duration", 30, "`task` must be a duration, not the number -5"),
+            *("duration-invalid", 30, "`task` must be a duration, not the number -5"),
             "write `500ms`, `30s`, `5m`, `2h`, `1d` or ISO 8601",
         ),
         (
             "{do: a, join: {n: 0}}",
-            *("invalid-value", 24, "`n` must be a whole number from 1, not the number 0", None),
+            *("field-invalid", 24, "`n` must be a whole number from 1, not the number 0", None),
         ),
         (
             "{do: a, priority: urgent}",
-            *("invalid-value", 24, "`priority` must be `high`, `normal` or `low`, not text `urgent`"),
+            *("field-invalid", 24, "`priority` must be `high`, `normal` or `low`, not text `urgent`"),
             None,
         ),
         (
             "{type: gateway, kind: exclusiv}",
-            *("invalid-value", 28),
+            *("field-invalid", 28),
             "`kind` must be `exclusive`, `parallel`, `inclusive` or `event`, not text `exclusiv`",
             "did you mean `exclusive`?",
         ),
         (
             "{do: a, inputs: {x: {from: b, value: 3}}}",
-            *("invalid-value", 23),
+            *("field-invalid", 23),
             "input `x` takes only one of `from`, `value`, `template` and `secret`",
             None,
         ),
@@ -153,7 +153,7 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{do: a, inputs: {x: {value: 3, path: $.y}}}",
-            *("missing-field", 23, "input `x` needs `from`", None),
+            *("field-missing", 23, "input `x` needs `from`", None),
         ),
         (
             "{do: a, after: {form: b, from: c}}",
@@ -161,7 +161,7 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{do: a, onComplete: [{publish: {payload: 1}}]}",
-            *("missing-field", 28, "`publish` needs `topic`", None),
+            *("field-missing", 28, "`publish` needs `topic`", None),
         ),
         (
             "{type: map, items: x, body: {do: b, foo: 1}}",
@@ -190,10 +190,10 @@ def test_what_is_wrong_in_a_task_is_said_at_its_column(
 
 def test_ids_have_a_form() -> None:
     assert seen(only("id: it\ntasks:\n  1a: {do: x}\n")) == (
-        *("invalid-id", 3, 3, "`1a` can't be the id of a task"),
+        *("id-invalid", 3, 3, "`1a` can't be the id of a task"),
         "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`",
     )
-    assert only("id: my order\ntasks: {a: {do: x}}\n").code == "invalid-id"
+    assert only("id: my order\ntasks: {a: {do: x}}\n").code == "id-invalid"
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ async def test_what_an_activity_raises_comes_back_and_its_child_stays(children: 
 async def test_wrong_arguments_and_secrets_are_as_elsewhere(desk: MakeDesk) -> None:
     children = desk(*SAMPLES, secrets={"KEY": "s3cret"})
     wrong = await children.failure("echo", {"wht": 1})
-    assert (wrong.failure.code, wrong.final) == ("bad-arguments", True)
+    assert (wrong.failure.code, wrong.final) == ("arguments-invalid", True)
     assert "'wht'" in wrong.failure.message
     unsent = await children.failure("echo", {"what": object()})
-    assert (unsent.failure.code, unsent.final) == ("bad-arguments", True)
+    assert (unsent.failure.code, unsent.final) == ("arguments-invalid", True)
 
     told = await children.failure("leak", secrets=(("password", "KEY"),))
     assert told.failure.message == "wrong password ***"

@@ -220,7 +220,7 @@ async def test_an_awaitable_from_a_plain_function_is_explained(desk: MakeDesk) -
 async def test_wrong_arguments_are_final_and_name_the_parameter(either: Desk, name: str) -> None:
     outcome = await either.failure(name, {"wht": 1})
 
-    assert (outcome.failure.code, outcome.final) == ("bad-arguments", True)
+    assert (outcome.failure.code, outcome.final) == ("arguments-invalid", True)
     assert f"activity `{name}`: no parameter is named 'wht'" in outcome.failure.message
     assert outcome.failure.details == {"parameter": "wht"}
 

@@ -302,7 +302,7 @@ def test_links_back_do_not_count_for_a_join() -> None:
         ("{from: charge.output}", 20, "unknown-source", "no task or source `charge.output`", "did you mean `charge`?"),
         ("{from: item}", 20, "unknown-source", "`item` exists only inside of a map", None),
         ("{from: iteration}", 20, "unknown-source", "`iteration` exists only inside of a loop", None),
-        ("{from: input, path: x.y}", 33, "invalid-path", None, "a path looks like `$.order.lines[0]`"),
+        ("{from: input, path: x.y}", 33, "path-invalid", None, "a path looks like `$.order.lines[0]`"),
         ("Dear ${inptu.name}", 20, "unknown-name", "nothing is called `inptu`", "did you mean `input`?"),
         ("'${1 +}'", 19, "expression-invalid", None, None),
         ("{template: '${tasks.x.output}'}", 33, "unknown-task", "no task `x`", None),
@@ -440,7 +440,7 @@ def test_cancel_names_tasks() -> None:
 def test_a_schema_that_is_none_is_named(line: str, column: int) -> None:
     code, at_line, at_column, _ = only("tasks:", line)
 
-    assert (code, at_line, at_column) == ("invalid-schema", 3, column)
+    assert (code, at_line, at_column) == ("schema-invalid", 3, column)
 
 
 def test_secrets_go_only_where_they_are_resolved() -> None:
@@ -524,7 +524,7 @@ def test_links_that_can_not_be_read_make_no_further_findings() -> None:
     assert codes(
         *("tasks:", "  a: {do: a}", "  b: {do: b}", "  e: {type: end, after: b}"),
         *("links:", "  - {from: a, too: b}"),
-    ) == ["missing-field", "unknown-field"]
+    ) == ["field-missing", "unknown-field"]
 
 
 def test_a_refused_definition_carries_every_finding() -> None:

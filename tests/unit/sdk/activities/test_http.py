@@ -268,14 +268,14 @@ async def test_a_request_that_makes_no_sense_is_final(
 ) -> None:
     outcome = await web.failure("http", {"method": "GET", "url": "http://127.0.0.1:9/", **wrong})
 
-    assert (outcome.failure.code, outcome.final) == ("bad-arguments", True), outcome
+    assert (outcome.failure.code, outcome.final) == ("arguments-invalid", True), outcome
     assert outcome.failure.details == {"parameter": parameter}
 
 
 async def test_a_redirect_to_another_scheme_is_refused(web: Desk, server: Server) -> None:
     outcome = await web.failure("http", {"method": "GET", "url": server.url("/elsewhere")})
 
-    assert (outcome.failure.code, outcome.final) == ("bad-arguments", True)
+    assert (outcome.failure.code, outcome.final) == ("arguments-invalid", True)
     assert "where it redirects to" in outcome.failure.message
 
 
