@@ -486,7 +486,7 @@ class World:
         refused = ""
         target = self.cases.get(out.run)
         if target is None:
-            refused = "not-found"
+            refused = "run-unknown"
         else:
             try:
                 target.command(
