@@ -1,0 +1,177 @@
+"""A small value that a JSON Schema accepts, found without a solver, and what references in a schema mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from penstock.errors import ExpressionError
+from penstock.expr.schema import compile_schema
+
+DEPTH_MAX = 12
+FORMATS: dict[str, tuple[str, ...]] = {
+    "date-time": ("2026-01-01T00:00:00Z",),
+    "date": ("2026-01-01",),
+    "time": ("12:00:00Z",),
+    "duration": ("P1D",),
+    "email": ("a@example.org",),
+    "idn-email": ("a@example.org",),
+    "hostname": ("example.org",),
+    "idn-hostname": ("example.org",),
+    "ipv4": ("127.0.0.1",),
+    "ipv6": ("::1",),
+    "uri": ("https://example.org/",),
+    "uri-reference": ("/a",),
+    "iri": ("https://example.org/",),
+    "iri-reference": ("/a",),
+    "uri-template": ("/a/{b}",),
+    "json-pointer": ("/a",),
+    "relative-json-pointer": ("0/a",),
+    "regex": ("a",),
+    "uuid": ("00000000-0000-4000-8000-000000000000",),
+}
+_TEXTS = ("", "a", "abc", "A", "A-1", "0", "123", "ABC-123", "abc-123", "a@example.org", "x1")
+
+
+def resolve(schema: Any, root: Any) -> Any:
+    """Follow references within the document; where one leads nowhere or in a circle, anything is accepted."""
+    for _ in range(DEPTH_MAX):
+        if not isinstance(schema, Mapping):
+            return schema
+        rules = cast("Mapping[str, Any]", schema)
+        reference = rules.get("$ref")
+        if not isinstance(reference, str):
+            return rules
+        target = pointed(reference, root)
+        others = {k: v for k, v in rules.items() if k not in ("$ref", "$defs", "$id", "$schema")}
+        if target is None:
+            return {**others, "$unresolved": True} if others else True
+        schema = {"allOf": [target, others]} if others else target
+    return True
+
+
+def pointed(reference: str, root: Any) -> Any:
+    """What `#/…` points to; None for any other reference."""
+    if not reference.startswith("#") or (len(reference) > 1 and reference[1] != "/"):
+        return None
+    here = root
+    for part in reference[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, Mapping):
+            here = cast("Mapping[str, Any]", here).get(key)
+        elif isinstance(here, list) and key.isdecimal():
+            elements = cast("list[Any]", here)
+            here = elements[int(key)] if int(key) < len(elements) else None
+        else:
+            return None
+    return here
+
+
+def sample(schema: Any, root: Any = None) -> Any:
+    """A value that is likely to be accepted: ask `accepts` to be sure."""
+    return _sample(schema, schema if root is None else root, 0)
+
+
+def accepts(schema: Any, value: Any) -> bool:
+    """Whether the whole schema accepts the value; None is a schema that accepts anything."""
+    if schema is None:
+        return True
+    try:
+        return not compile_schema(schema).problems(value)
+    except (ExpressionError, ValueError):
+        return False
+
+
+def _sample(schema: Any, root: Any, depth: int) -> Any:
+    schema = resolve(schema, root)
+    if not isinstance(schema, Mapping) or depth > DEPTH_MAX:
+        return None
+    rules = cast("Mapping[str, Any]", schema)
+    if "const" in rules:
+        return rules["const"]
+    if rules.get("enum"):
+        return rules["enum"][0]
+    merged: dict[str, Any] = {
+        k: v for k, v in rules.items() if k not in ("allOf", "anyOf", "oneOf")
+    }
+    parts = [*cast("list[Any]", rules.get("allOf") or [])]
+    for word in ("anyOf", "oneOf"):
+        parts += cast("list[Any]", rules.get(word) or [])[:1]
+    for part in parts:
+        found = resolve(part, root)
+        if isinstance(found, Mapping):
+            _merge(merged, cast("Mapping[str, Any]", found))
+    if "const" in merged:
+        return merged["const"]
+    if merged.get("enum"):
+        return merged["enum"][0]
+    name = merged.get("type")
+    if isinstance(name, list):
+        name = cast("list[Any]", name)[0]
+    if name is None:
+        name = "object" if "properties" in merged or "required" in merged else "null"
+    return _typed(name, merged, root, depth)
+
+
+def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
+    for word, value in part.items():
+        if word == "required":
+            into[word] = [*into.get(word, []), *value]
+        elif word == "properties":
+            into[word] = {**into.get(word, {}), **value}
+        else:
+            into.setdefault(word, value)
+
+
+def _typed(name: Any, rules: Mapping[str, Any], root: Any, depth: int) -> Any:
+    match name:
+        case "object":
+            properties = cast("Mapping[str, Any]", rules.get("properties") or {})
+            names = cast("list[str]", rules.get("required") or [])
+            more = rules.get("additionalProperties", True)
+            return {n: _sample(properties.get(n, more), root, depth + 1) for n in names}
+        case "array":
+            least = int(rules.get("minItems", 0))
+            prefix = cast("list[Any]", rules.get("prefixItems") or [])
+            schemas = [*prefix, *[rules.get("items", True)] * least][:least]
+            return [_sample(one, root, depth + 1) for one in schemas]
+        case "string":
+            return _text(rules)
+        case "integer" | "number":
+            return _number(rules, whole=name == "integer")
+        case "boolean":
+            return False
+        case _:
+            return None
+
+
+def _text(rules: Mapping[str, Any]) -> str:
+    known = FORMATS.get(str(rules.get("format")))
+    if known:
+        return known[0]
+    least = int(rules.get("minLength", 0))
+    only = {k: v for k, v in rules.items() if k in ("minLength", "maxLength", "pattern")}
+    for text in (*_TEXTS, "a" * least, "A" * least, "0" * least):
+        if accepts(only, text):
+            return text
+    return "a" * least
+
+
+def _number(rules: Mapping[str, Any], *, whole: bool) -> float | int:
+    step = rules.get("multipleOf")
+    low = max(rules.get("minimum", -(2**53)), rules.get("exclusiveMinimum", -(2**53)))
+    high = min(rules.get("maximum", 2**53), rules.get("exclusiveMaximum", 2**53))
+    only = {
+        k: v
+        for k, v in rules.items()
+        if k in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+    }
+    options: list[float | int] = [0, 1, low, high, low + 1, high - 1, (low + high) / 2]
+    if isinstance(step, int | float) and step > 0:
+        options += [step, -(-low // step) * step, (high // step) * step]
+    for option in options:
+        if whole or option == int(option):
+            option = int(option)
+        if accepts(only, option):
+            return option
+    return 0

@@ -1,0 +1,153 @@
+"""Is there an input, are there outputs, for which these expressions have these outcomes?
+
+`solve` is what all checks use. With z3 (extra `verify`, imported when first asked) the answer is a Solution, Impossible,
+or Unknown with what stands in the way; without it a small search may still find a Solution. Every Solution was evaluated
+with the real expressions and validated with the real schemas before it is handed out; Impossible holds for every value
+that fits the types, numbers being those of 64 bits and integers written without a fraction.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from penstock.errors import EvaluationError, ExpressionError
+from penstock.expr.compile import Expression
+from penstock.expr.typecheck import check
+from penstock.verify.candidates import candidates
+from penstock.verify.samples import accepts, sample
+from penstock.verify.types import ANY_STATUS, TaskType, Types, Values
+
+Wanted = bool | Literal["error", "value"]
+"""True or false; an error, or what is no bool; `value`: anything but an error."""
+Ask = tuple[Expression, Wanted]
+
+INSTALL = "pip install 'penstock[verify]'"
+UNITS_MAX = 2_000_000
+"""What the solver may spend on one question, in its own units."""
+MEMORY_MEBIBYTES_MAX = 512
+_IDLE_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Values with which every expression has the outcome that was asked for."""
+
+    input: Any
+    outputs: Mapping[str, Any]
+    """Of tasks that completed, as far as they were read."""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    values: Values = field(default_factory=Values)
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """No values that fit the types give these outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Neither was found; what stood in the way."""
+
+    reason: str
+    hint: str | None = None
+
+
+Answer = Solution | Impossible | Unknown
+
+
+def available() -> bool:
+    """Whether z3 is installed."""
+    return importlib.util.find_spec("z3") is not None
+
+
+_idle: list[Any] = []
+"""Contexts of z3 that nobody uses; one is used by one thread at a time."""
+
+
+def solve(asks: Sequence[Ask], types: Types, *, units: int = UNITS_MAX) -> Answer:
+    """Values for which each expression has its outcome, all together."""
+    if not available():
+        found = _search(asks, types)
+        if found is not None:
+            return found
+        return Unknown("the solver z3 is not installed", INSTALL)
+    engine = importlib.import_module("penstock.verify.smt.question")
+    context = _idle.pop() if _idle else engine.Smt()
+    try:
+        accept = partial(checked_solution, asks, types)
+        answer = engine.answer(context, asks, types, units, accept)
+    except RecursionError:
+        return Unknown("the expression is nested too deep for the solver")
+    except engine.Failed as failed:
+        return Unknown(str(failed))
+    else:
+        if len(_idle) < _IDLE_MAX:
+            _idle.append(context)
+    if answer.impossible:
+        return Impossible()
+    if answer.solution is not None:
+        return answer.solution
+    found = _search(asks, types)
+    if found is not None:
+        return found
+    parts = ", ".join(answer.reasons[:3])
+    return Unknown(parts or "the solver gave up within its budget")
+
+
+def _search(asks: Sequence[Ask], types: Types) -> Solution | None:
+    for values in candidates([ask[0] for ask in asks], types):
+        found = checked_solution(asks, types, values)
+        if found is not None:
+            return found
+    return None
+
+
+def checked_solution(asks: Sequence[Ask], types: Types, values: Values) -> Solution | None:
+    """The values as a Solution, if they fit the types and each expression really has its outcome."""
+    if not values.has_input:
+        values.input = sample(types.input)
+    for name, schema in types.data.items():
+        if name not in values.data:
+            values.data[name] = sample(schema)
+    if not accepts(types.input, values.input) or not accepts(types.data_schema, values.data):
+        return None
+    if types.item is not None and not accepts(types.item, values.item):
+        return None
+    for id, task in values.tasks.items():
+        known = types.tasks.get(id, TaskType())
+        if task["status"] not in (known.statuses or ANY_STATUS):
+            return None
+        if task["status"] == "COMPLETED" and not accepts(known.schema, task["output"]):
+            return None
+    if not all(has_outcome(expression, wanted, values) for expression, wanted in asks):
+        return None
+    outputs = {
+        id: task["output"] for id, task in values.tasks.items() if task["status"] == "COMPLETED"
+    }
+    return Solution(values.input, outputs, values.data, values)
+
+
+def has_outcome(expression: Expression, wanted: Wanted, values: Values) -> bool:
+    """What the real expression says."""
+    try:
+        found = expression.evaluate(values.variables())
+    except EvaluationError:
+        return wanted == "error"
+    if wanted == "value":
+        return True
+    if wanted == "error":
+        return found is not True and found is not False
+    return found is wanted
+
+
+def retyped(expression: Expression, types: Types) -> Any:
+    """The static types of its parts, as it was compiled."""
+    try:
+        return check(expression.text, expression.tree, types.environment)
+    except ExpressionError:
+        return check(expression.text, expression.tree, None)
