@@ -26,6 +26,8 @@ CODES = frozenset(
         *("start-repeated", "dangling-link", "link-from-end", "link-to-start", "duplicate-link"),
         *("gateway-no-links", "gateway-default", "gateway-event-target", "join-starved"),
         *("no-path", "cycle-irreducible", "cycle-unconditional"),
+        # of how it behaves
+        *("no-branch", "no-end", "deadlock", "never-runs", "too-many-states"),
         # of what tasks refer to
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "path-invalid", "schema-invalid"),

@@ -240,6 +240,10 @@ class Stage:
             case Submit():
                 return c.SubmitForm(at=at, key=step.key, output=encode(step.output))
             case EndChild():
+                state = self._open(step.key)
+                detached = self.flow.locate(step.key)[2].config.get("detached")
+                if detached and not step.code and state.child is not None:
+                    return c.RecordChild(at=at, key=step.key, run=state.child, version="1")
                 if not step.code:
                     return c.CloseChild(
                         at=at, key=step.key, status=COMPLETED, output=encode(step.output)
@@ -277,8 +281,9 @@ class Stage:
                 case f.Admit():
                     return c.AdmitRun(at=at)
                 case f.StartChild():
-                    state = self._open(effect.key)
-                    if state.started_at is None and state.child is not None:
+                    _, _, node, state = self.flow.locate(effect.key)
+                    begins = state.started_at is None and not node.config.get("detached")
+                    if begins and state.child is not None:
                         return c.RecordChild(at=at, key=effect.key, run=state.child, version="1")
                 case f.CancelChild():
                     return c.CloseChild(at=at, key=effect.key, status="CANCELLED")

@@ -53,7 +53,8 @@ class Submit(_Step, frozen=True, tag="submit"):
 
 
 class EndChild(_Step, frozen=True, tag="child"):
-    """The run that a `subworkflow` task waits for ends: well, or with an error code."""
+    """The run that a `subworkflow` task waits for ends: well, or with an error code. A detached one that ends well has
+    only begun: its task waits for no more."""
 
     key: str
     output: Any = None

@@ -141,8 +141,11 @@ class Verification:
         return None
 
 
-RULES: tuple[Callable[[Subject], None], ...] = ()
-"""One for each section of SPEC 3 after structure, in order."""
+def rules() -> tuple[Callable[[Subject], None], ...]:
+    """One for each section of SPEC 3 after structure, in order; imported here, as they know this module."""
+    from penstock.verify.behaviour import check_behaviour
+
+    return (check_behaviour,)
 
 
 def verify(
@@ -160,7 +163,7 @@ def verify(
         return Verification(in_order([*loaded.findings, *structure]), [refuted])
     subject = Subject(loaded, Plan(loaded.definition), activities, budget or Budget())
     subject.prove("3.1", "the structure is right")
-    for rule in RULES:
+    for rule in rules():
         rule(subject)
     findings = in_order([*loaded.findings, *structure, *subject.notes.findings])
     return Verification(findings, sorted(subject.proofs, key=lambda proof: proof.rule))

@@ -1,0 +1,328 @@
+"""Behaviour: a path from start to end, nothing that can never run, no deadlock, no starved join (SPEC 3.2).
+
+Every state is visited by the engine's own rules (`verify/space.py`), fragment by fragment. What is never seen there can
+never happen. What is seen is made concrete (`verify/driving.py`) before it is reported, or before it is held proved that
+a task can run.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from penstock.core.plan import Node, ScopePlan
+from penstock.dsl.finding import Path
+from penstock.model.run import PENDING
+from penstock.verify.cases import Cases, Read
+from penstock.verify.driving import Driver, Goal, Route, begun, closed, completed, failing, ran
+from penstock.verify.fragments import Exploration, Fragment
+from penstock.verify.mutexes import search, suspects
+from penstock.verify.rehearsal import Stage, rehearse
+from penstock.verify.scenario import Scenario, Shows
+from penstock.verify.space import Trail
+from penstock.verify.verification import Subject
+
+RULE = "3.2"
+STEPS_MAX = 150_000
+"""Steps that all runs together may take to show what can run."""
+NAMED_MAX = 5
+
+HINTS = {
+    "join-starved": "use the join `merge`, which takes what comes, or let every way in be taken",
+    "no-branch": "give the gateway a `default`, or a branch for this case",
+    "no-end": "let a link that is always taken lead to an end",
+    "deadlock": "take the mutexes in the same order everywhere",
+    "never-runs": "change the condition that keeps it from running, or leave it out",
+    "too-many-states": "give it fewer open choices, or put parts of it into bodies or subworkflows",
+}
+
+
+def check_behaviour(subject: Subject) -> None:
+    exploration = Exploration(
+        subject.plan,
+        Cases(schemas_of(subject)),
+        states=subject.budget.states,
+        each=subject.budget.fragment,
+    )
+    driver = Driver(exploration)
+    Behaviour(subject, exploration, driver).check()
+
+
+def schemas_of(subject: Subject) -> dict[Read, object]:
+    """What is known of values, by where they are read."""
+    found: dict[Read, object] = {}
+    definition = subject.definition
+    if definition.input_schema is not None:
+        found["input",] = definition.input_schema
+    for scope in subject.plan.scopes.values():
+        for node in scope.nodes.values():
+            schema = node.task.output_schema
+            if schema is None and node.type in ("signal", "form"):
+                schema = node.config.get("schema")
+            if schema is not None:
+                found["tasks", node.id, "output"] = schema
+    return found
+
+
+class Behaviour:
+    def __init__(self, subject: Subject, exploration: Exploration, driver: Driver) -> None:
+        self.subject, self.exploration, self.driver = subject, exploration, driver
+        self.sound = True
+        """Nothing was refuted or is unknown."""
+
+    def check(self) -> None:
+        self._budget()
+        self._faults()
+        self._mutexes()
+        never = self._never()
+        shown = self._shown(never)
+        if self.sound:
+            count = sum(f.explored.states for f in self.exploration.fragments)
+            message = f"every run comes to an end of its own, and each of its {shown} tasks can run ({count} states)"
+            self.subject.prove(RULE, message)
+
+    # --- what was not seen whole --------------------------------------------------------------------------------
+
+    def _budget(self) -> None:
+        for fragment in self.exploration.fragments:
+            if fragment.explored.over:
+                self.sound = False
+                message = f"{fragment.name} has more states than were looked at ({fragment.explored.states})"
+                path = place(fragment.scope, fragment.id or fragment.scope.entry.id)
+                self.subject.doubt(RULE, "too-many-states", path, message, HINTS["too-many-states"])
+
+    # --- what must not be ---------------------------------------------------------------------------------------
+
+    def _faults(self) -> None:
+        for fragment in self.exploration.fragments:
+            if not self._reached(fragment):
+                continue
+            for (code, id), trails in fragment.explored.bad.items():
+                self._fault(fragment, code, id, trails)
+
+    def _fault(self, fragment: Fragment, code: str, id: str, trails: list[Trail]) -> None:
+        self.sound = False
+        scope = fragment.scope
+        target = f"{scope.path}/{id}" if scope.path and id else id or scope.path
+        where = place(scope, id) if id else place(scope, scope.entry.id)
+        message = _said(code, id, scope)
+        for trail in trails:
+            route = self.driver.route_to(fragment, trail)
+            scenario = self.driver.drive(route, failing(code, target))
+            if scenario is not None:
+                dead = self._dead_link(route) if code == "no-end" else None
+                if dead is not None:
+                    where, message = dead[0], f"{message}: {dead[1]} may be dead"
+                self.subject.refute(
+                    RULE, code, where, message, scenario, HINTS[code], key=dead is None
+                )
+                return
+        reason = "no input and outputs were found that show it"
+        self.subject.doubt(RULE, code, where, f"perhaps {message}: {reason}", HINTS[code], key=True)
+
+    def _dead_link(self, route: Route) -> tuple[Path, str] | None:
+        """The last link that was decided dead by its condition: where it stands, and its name."""
+        for guard, outcome in reversed(route.asks):
+            for scope in self.subject.plan.scopes.values():
+                for node in scope.nodes.values():
+                    for out in node.outs:
+                        if outcome is False and out.edge.guard is guard:
+                            path = (*place(scope, node.id)[:-2], "links", out.edge.index)
+                            return path, f"the link `{out.edge.name}`"
+        return None
+
+    def _mutexes(self) -> None:
+        found = suspects(self.subject.plan)
+        if not found:
+            return
+        self.sound = False
+        scope, inner, _, outer = found[0]
+        message = (
+            f"`{inner.path}` waits for mutex `{inner.config['name']}` while `{outer.path}` holds "
+        )
+        message += f"`{outer.config['name']}`, and another way takes them in the other order"
+        if inner.config["name"] == outer.config["name"]:
+            message = f"`{inner.path}` waits for mutex `{inner.config['name']}`, which `{outer.path}` holds"
+        scenario = search(self.driver, found)
+        where, hint = place(scope, inner.id), HINTS["deadlock"]
+        if scenario is not None:
+            self.subject.refute(RULE, "deadlock", where, message, scenario, hint, key=True)
+        else:
+            doubt = f"perhaps {message}: no order of events was found that shows a deadlock"
+            self.subject.doubt(RULE, "deadlock", where, doubt, hint, key=True)
+
+    # --- what must be possible ----------------------------------------------------------------------------------
+
+    def _reached(self, fragment: Fragment) -> bool:
+        """The fragment can be begun."""
+        if fragment.around is not None:
+            return fragment.id in fragment.around.explored.fired and self._reached(fragment.around)
+        scope = fragment.scope
+        if scope.parent is None:
+            return True
+        owner = f"{scope.parent.path}/{scope.owner}" if scope.parent.path else scope.owner
+        holder = self.driver.holder(owner)
+        return scope.owner in holder.explored.fired and self._reached(holder)
+
+    def _runs(self, scope: ScopePlan, id: str) -> bool:
+        path = f"{scope.path}/{id}" if scope.path else id
+        holder = self.driver.holder(path)
+        return holder.explored.over or (id in holder.explored.fired and self._reached(holder))
+
+    def _never(self) -> set[str]:
+        """Tasks that can't run, by static path; of those in a row the first is reported."""
+        never: set[str] = set()
+        for scope in self.subject.plan.scopes.values():
+            for node in scope.nodes.values():
+                if _counts(node) and not self._runs(scope, node.id):
+                    never.add(node.path)
+        for scope in self.subject.plan.scopes.values():
+            for node in scope.nodes.values():
+                before = {
+                    f"{scope.path}/{source}" if scope.path else source
+                    for source in (scope.inner.get(e.source, e.source) for e in node.arrivals)
+                }
+                first = node.path in never and not (before and before <= never)
+                if first and (scope.parent is None or _owner(scope) not in never):
+                    self._report_never(scope, node.id)
+        return never
+
+    def _report_never(self, scope: ScopePlan, id: str) -> None:
+        self.sound = False
+        path = f"{scope.path}/{id}" if scope.path else id
+        message = f"`{path}` can never run"
+        where, hint = place(scope, id), HINTS["never-runs"]
+        scenario = self._without(path if scope.parent is None else "")
+        if scenario is not None:
+            self.subject.refute(RULE, "never-runs", where, message, scenario, hint, key=True)
+            return
+        reason = "no run that ends was found to show it"
+        self.subject.doubt(RULE, "never-runs", where, f"{message}: {reason}", hint, key=True)
+
+    def _without(self, path: str) -> Scenario | None:
+        """A whole run, one that completes if there is any; with how the task was last seen in it."""
+        root = self.exploration.scopes[""]
+        for way, trail in sorted(root.explored.ways.items(), key=lambda item: item[0].failed):
+            del way
+            found = self.driver.drive(self.driver.route_to(root, trail), closed)
+            if found is None:
+                continue
+            seen = rehearse(self.subject.plan, found)
+            state = seen.tasks.get(path)
+            status = "never" if state is None or state.status == PENDING else state.status
+            shows = replace(found.shows, task=path, task_status=status if path else "")
+            return Scenario(found.input, found.steps, shows)
+        return None
+
+    def _shown(self, never: set[str]) -> int:
+        """How many tasks were seen to run; what was not, though it should be possible, is said."""
+        plan = self.subject.plan
+        wanted = {
+            node.path: scope
+            for scope in plan.scopes.values()
+            for node in scope.nodes.values()
+            if _counts(node) and node.path not in never
+        }
+        seen = Seen(wanted)
+        root = self.exploration.scopes[""]
+        ended = False
+        for way, trail in root.explored.ways.items():
+            if not way.failed and not ended:
+                ended = (
+                    self.driver.drive(self.driver.route_to(root, trail), seen.until(completed))
+                    is not None
+                )
+        if not ended:
+            self._endless(root)
+        missing: list[str] = []
+        for path in reversed(wanted):
+            if path in seen.paths:
+                continue
+            if self.driver.steps < STEPS_MAX and self._show(path, wanted[path], seen):
+                continue
+            missing.append(path)
+        if missing:
+            self.sound = False
+            self._unseen(missing[::-1], wanted)
+        return len(seen.paths)
+
+    def _endless(self, root: Fragment) -> None:
+        self.sound = False
+        path, hint = place(root.scope, root.scope.entry.id), "see what else is found"
+        if not root.explored.over and all(way.failed for way in root.explored.ways):
+            scenario = self._without("")
+            if scenario is not None:
+                message = "no run can complete"
+                self.subject.refute(RULE, "no-path", path, message, scenario, hint, key=True)
+                return
+        self.subject.doubt(RULE, "no-path", path, "no run was found that completes", hint, key=True)
+
+    def _show(self, path: str, scope: ScopePlan, seen: Seen) -> bool:
+        holder = self.driver.holder(path)
+        trail = holder.explored.fired.get(path.rpartition("/")[2])
+        if trail is None:
+            return False
+        route = self.driver.route_to(holder, trail)
+        return self.driver.drive(route, seen.until(begun(path))) is not None or path in seen.paths
+
+    def _unseen(self, missing: list[str], wanted: dict[str, ScopePlan]) -> None:
+        names = ", ".join(f"`{path}`" for path in missing[:NAMED_MAX])
+        more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+        first = missing[0]
+        self.subject.doubt(
+            RULE, "never-runs", place(wanted[first], first.rpartition("/")[2]),
+            f"no input and outputs were found with which {names}{more} begin", HINTS["never-runs"], key=True,
+        )  # fmt: skip
+
+
+class Seen:
+    """Tasks that were seen to run, over many runs."""
+
+    def __init__(self, wanted: dict[str, ScopePlan]) -> None:
+        self._wanted = wanted
+        self.paths: set[str] = set()
+
+    def until(self, goal: Goal) -> Goal:
+        """The same goal; what ran on the way to it is noted."""
+
+        def watching(stage: Stage) -> Shows | None:
+            shows = goal(stage)
+            if shows is not None or stage.run.closed:
+                self.paths |= ran(stage) & self._wanted.keys()
+            return shows
+
+        return watching
+
+
+def _counts(node: Node) -> bool:
+    """A task that is to run some time."""
+    return node.loop is None and node.type not in ("start", "end")
+
+
+def _owner(scope: ScopePlan) -> str:
+    parent = scope.parent
+    assert parent is not None
+    return f"{parent.path}/{scope.owner}" if parent.path else scope.owner
+
+
+def _said(code: str, id: str, scope: ScopePlan) -> str:
+    where = f"`{scope.path}`" if scope.path else "the run"
+    match code:
+        case "join-starved":
+            return f"`{id}` may wait for links of which some are dead"
+        case "no-branch":
+            return f"it may be that no branch of `{id}` holds"
+        case "no-end":
+            return f"{where} may come to where nothing is open and no end was reached"
+        case _:
+            return f"{where} may come to where all that is open waits for itself"
+
+
+def place(scope: ScopePlan, id: str) -> Path:
+    """Where a task stands in the document; a natural loop is no place of its own."""
+    path: Path = ("tasks", id)
+    cursor = scope
+    while cursor.parent is not None:
+        if cursor.kind != "natural":
+            path = ("tasks", cursor.owner, "config", "body", *path)
+        cursor = cursor.parent
+    return path

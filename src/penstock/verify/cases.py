@@ -1,0 +1,311 @@
+"""Cases: which outcomes of several conditions go together, found by trying every value that makes a difference.
+
+For conditions that compare what they read with constants, joined by `&&`, `||` and `!`, the values tried stand for
+all there are: each constant, what lies below, between and above them, other types, nothing at all. What does not
+come out of any of them is impossible. For other conditions anything is held possible; the solver may know better
+(`verify/solver.py`). The conditions are evaluated as the engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, product
+from typing import Any, Literal, cast
+
+from penstock.core.plan import COST_MAX, Guard
+from penstock.errors import ExpressionError, PenstockError
+from penstock.expr import tree as t
+from penstock.expr.schema import compile_schema
+
+Outcome = bool | Literal["error"]
+Read = tuple[str, ...]
+
+TRIES_MAX = 6_000
+"""Combinations of values that are tried for one question."""
+_ABSENT = object()
+_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
+_JUNK: tuple[Any, ...] = (_ABSENT, None, True, "\0other", -7919, [])
+
+
+class Cases:
+    """What the conditions of one definition may come to together. Answers are remembered."""
+
+    def __init__(self, schemas: Mapping[Read, Any]) -> None:
+        self._schemas = schemas
+        """By where a value is read from: `("input",)`, `("tasks", ID, "output")`."""
+        self._vectors: dict[tuple[str, ...], list[tuple[tuple[Outcome, ...], Values]] | None] = {}
+        self._simple: dict[str, bool] = {}
+        self._known: dict[frozenset[tuple[str, Outcome]], bool] = {}
+
+    def possible(
+        self, facts: Mapping[str, tuple[Guard, Outcome]], guard: Guard, outcome: Outcome
+    ) -> bool:
+        """Whether the condition may come to this while those have come to that. False only if it is certain."""
+        asks: dict[str, tuple[Guard, Outcome]] = {**facts, guard.text: (guard, outcome)}
+        related = connected(guard, [each for each, _ in facts.values()])
+        key: frozenset[tuple[str, Outcome]] = frozenset((g.text, asks[g.text][1]) for g in related)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._possible([asks[each.text] for each in related])
+        return known
+
+    def _possible(self, asks: Sequence[tuple[Guard, Outcome]]) -> bool:
+        tried = self._tried([guard for guard, _ in asks])
+        if tried is None:
+            return True
+        wanted = tuple(outcome for _, outcome in asks)
+        if any(vector == wanted for vector, _ in tried):
+            return True
+        return not all(self.simple(guard) for guard, _ in asks)
+
+    def values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
+        """Values with which these conditions come to these outcomes, or None if none were found."""
+        found: Values = {}
+        left = list({guard.text: (guard, outcome) for guard, outcome in asks}.values())
+        while left:
+            group = connected(left[0][0], [guard for guard, _ in left[1:]])
+            texts = {guard.text for guard in group}
+            wanted = {guard.text: outcome for guard, outcome in left}
+            tried = self._tried(group)
+            if tried is None:
+                return None
+            vector = tuple(wanted[guard.text] for guard in group)
+            one = next((values for outcomes, values in tried if outcomes == vector), None)
+            if one is None:
+                return None
+            found.update(one)
+            left = [ask for ask in left if ask[0].text not in texts]
+        return found
+
+    def simple(self, guard: Guard) -> bool:
+        known = self._simple.get(guard.text)
+        if known is None:
+            known = self._simple[guard.text] = _simple(guard.expression.tree)
+        return known
+
+    def _tried(self, guards: Sequence[Guard]) -> list[tuple[tuple[Outcome, ...], Values]] | None:
+        """Each combination of outcomes that came out, with values for it; None if there are too many to try."""
+        texts = tuple(guard.text for guard in guards)
+        if texts in self._vectors:
+            return self._vectors[texts]
+        reads = _outermost({read for guard in guards for read in guard.expression.reads})
+        constants: list[Any] = []
+        for guard in guards:
+            constants += _constants(guard.expression.tree)
+        sure = all(self.simple(guard) for guard in guards)
+        choices = [self._candidates(read, constants, sure=sure) for read in reads]
+        size = 1
+        for each in choices:
+            size *= len(each)
+        result: list[tuple[tuple[Outcome, ...], Values]] | None = None
+        if size <= TRIES_MAX:
+            seen: dict[tuple[Outcome, ...], Values] = {}
+            for chosen in product(*choices):
+                values = dict(zip(reads, chosen, strict=True))
+                variables = assembled(values)
+                vector: tuple[Outcome, ...] = tuple(evaluated(g, variables) for g in guards)
+                if vector not in seen:
+                    seen[vector] = values
+            result = list(seen.items())
+        self._vectors[texts] = result
+        return result
+
+    def _candidates(self, read: Read, constants: Sequence[Any], *, sure: bool) -> list[Any]:
+        if read[0] in ("iteration", "index"):
+            first = 1 if read[0] == "iteration" else 0
+            near = {first, first + 1}
+            for each in constants:
+                if isinstance(each, int | float) and not isinstance(each, bool):
+                    near |= {int(each) - 1, int(each), int(each) + 1}
+            return sorted(each for each in near if each >= first)
+        found = [*_around(constants, sure=sure), *_JUNK]
+        schema, required = self._schema(read)
+        if schema is None:
+            return found
+        check = compile_schema(schema)
+        fitting = [
+            v
+            for v in found
+            if (v is _ABSENT and not required) or (v is not _ABSENT and not check.problems(v))
+        ]
+        for extra in _examples(schema):
+            if extra not in fitting and not check.problems(extra):
+                fitting.append(extra)
+        return fitting or found
+
+    def _schema(self, read: Read) -> tuple[Any, bool]:
+        """The schema of a value and whether it is always there; None if nothing is known."""
+        for length in range(len(read), 0, -1):
+            if read[:length] in self._schemas:
+                schema, required = self._schemas[read[:length]], read[0] == "input"
+                for name in read[length:]:
+                    if not isinstance(schema, dict) or "$ref" in schema:
+                        return None, False
+                    node = cast("dict[str, Any]", schema)
+                    properties = node.get("properties")
+                    if node.get("type") != "object" or not isinstance(properties, dict):
+                        return None, False
+                    if name not in properties:
+                        return None, False
+                    required = required and name in node.get("required", ())
+                    schema = cast("dict[str, Any]", properties)[name]
+                if not isinstance(schema, dict) or "$ref" in schema:
+                    return None, False
+                return cast("dict[str, Any]", schema), required
+        return None, False
+
+
+Values = dict[Read, Any]
+"""What is read, by where; `ABSENT` where there is nothing."""
+ABSENT = _ABSENT
+
+
+def connected(guard: Guard, others: Iterable[Guard]) -> list[Guard]:
+    """The guard and those that read what it reads, or what those read, and so on; in a fixed order."""
+    group, rest = [guard], [each for each in others if each.text != guard.text]
+    reads = set(guard.expression.reads)
+    while True:
+        more = [each for each in rest if _overlap(reads, each.expression.reads)]
+        if not more:
+            unique = {each.text: each for each in group}
+            return [unique[text] for text in sorted(unique)]
+        group += more
+        rest = [each for each in rest if each not in more]
+        for each in more:
+            reads |= each.expression.reads
+
+
+def overlaps(first: Guard, second: Guard) -> bool:
+    return _overlap(first.expression.reads, second.expression.reads)
+
+
+def _overlap(left: Iterable[Read], right: Iterable[Read]) -> bool:
+    return any(a[: len(b)] == b[: len(a)] for a in left for b in right)
+
+
+def evaluated(guard: Guard, variables: Mapping[str, Any]) -> Outcome:
+    try:
+        value = guard.expression.evaluate(variables, cost_max=COST_MAX)
+    except (PenstockError, ExpressionError, TypeError, ValueError, LookupError, ArithmeticError):
+        return "error"
+    return value if isinstance(value, bool) else "error"
+
+
+def assembled(values: Values) -> dict[str, Any]:
+    """Values by where they are read, as one tree; what is absent leaves its parents in place."""
+    root: dict[str, Any] = {}
+    for read, value in sorted(values.items(), key=lambda item: len(item[0])):
+        node = root
+        for name in read[:-1]:
+            inner = node.setdefault(name, {})
+            if not isinstance(inner, dict):
+                break
+            node = cast("dict[str, Any]", inner)
+        else:
+            if value is not _ABSENT:
+                node[read[-1]] = value
+    return root
+
+
+def _outermost(reads: Iterable[Read]) -> list[Read]:
+    """The deepest only: what is read as a whole and in part too is made of its parts."""
+    every = sorted(set(reads))
+    return [r for r in every if not any(o != r and o[: len(r)] == r for o in every)]
+
+
+def _around(constants: Sequence[Any], *, sure: bool) -> list[Any]:
+    """Each constant, and what lies below, between and above them."""
+    numbers = sorted(
+        {c for c in constants if isinstance(c, int | float) and not isinstance(c, bool)}
+    )
+    found: list[Any] = [True, False]
+    if numbers:
+        found += [*numbers, numbers[0] - 1, numbers[-1] + 1]
+        found += [int(n) + 1 for n in numbers] + [int(n) - 1 for n in numbers]
+        found += [(a + b) / 2 for a, b in pairwise(numbers)]
+        found += [numbers[0] - 0.5, numbers[-1] + 0.5]
+    if not sure:
+        found += [0, 1, 2, 3]
+    for text in (c for c in constants if isinstance(c, str)):
+        found += [text, text + "!", ""]
+    unique: list[Any] = []
+    for each in found:
+        if not any(type(each) is type(other) and each == other for other in unique):
+            unique.append(each)
+    return [u for u in unique if u is not True]
+
+
+def _examples(schema: Any) -> list[Any]:
+    """A few values that a schema names itself."""
+    if not isinstance(schema, dict):
+        return []
+    node = cast("dict[str, Any]", schema)
+    found: list[Any] = [*node.get("enum", ()), *node.get("examples", ())]
+    if "const" in node:
+        found.append(node["const"])
+    for name in ("minimum", "maximum"):
+        if name in node:
+            found.append(node[name])
+    kinds: dict[str, Any] = {
+        "string": "a",
+        "integer": 1,
+        "number": 1.5,
+        "boolean": False,
+        "array": [],
+        "object": {},
+    }
+    kind = node.get("type")
+    if isinstance(kind, str) and kind in kinds:
+        found.append(kinds[kind])
+    return found
+
+
+def _constants(node: t.Node) -> list[Any]:
+    found: list[Any] = []
+    todo = [node]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, t.Literal):
+            found.append(each.value)
+        todo += t.children(each)
+    return found
+
+
+def _simple(node: t.Node) -> bool:
+    """Comparisons of a path with constants, and booleans made of them."""
+    match node:
+        case t.Literal():
+            return isinstance(node.value, bool)
+        case t.Logic():
+            return all(_simple(each) for each in node.operands)
+        case t.Unary(operator="!"):
+            return _simple(node.operand)
+        case t.Binary():
+            if node.operator not in _COMPARISONS:
+                return False
+            left, right = node.left, node.right
+            return (_path(left) and _constant(right)) or (_constant(left) and _path(right))
+        case t.Has():
+            return _path(node.operand)
+        case _:
+            return _path(node)
+
+
+def _path(node: t.Node) -> bool:
+    while isinstance(node, t.Select) and not node.optional:
+        node = node.operand
+    return isinstance(node, t.Ident)
+
+
+def _constant(node: t.Node) -> bool:
+    match node:
+        case t.Literal():
+            return not isinstance(node.value, bytes)
+        case t.Unary(operator="-"):
+            return isinstance(node.operand, t.Literal)
+        case t.ListLiteral():
+            return all(
+                isinstance(item.value, t.Literal) and not item.optional for item in node.items
+            )
+        case _:
+            return False

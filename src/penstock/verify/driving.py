@@ -1,0 +1,441 @@
+"""Driving: from what an exploration found to a run with concrete values that shows it.
+
+A trail through fragments is unfolded into what happens to which task, in order, and what each condition must come to;
+values that make them so are found; then a run is played on the core, and what happened is written down as a Scenario.
+A task of which the trail says nothing completes with something that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from penstock.core.keys import static
+from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Value
+from penstock.model.failure import Failure
+from penstock.model.run import OPEN_TASK, PENDING, TaskState
+from penstock.verify.cases import ABSENT, Cases, Outcome, Read, Values
+from penstock.verify.fragments import Exploration, Fragment
+from penstock.verify.rehearsal import Stage, Unplayable
+from penstock.verify.scenario import (
+    Complete,
+    EndChild,
+    Fail,
+    Fire,
+    Scenario,
+    Shows,
+    Signal,
+    Step,
+    Submit,
+)
+from penstock.verify.space import Trail, Way
+
+STRAY_MAX = 400
+"""Steps of a run that no trail asked for; more is a run that goes nowhere."""
+
+Goal = Callable[[Stage], Shows | None]
+"""What is to be seen; None as long as it is not."""
+
+
+@dataclass(slots=True)
+class Route:
+    """What is to happen, and what conditions must come to."""
+
+    acts: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """(`complete` or `fail`, static path of a task)"""
+    asks: list[tuple[Guard, Outcome]] = field(default_factory=list[tuple[Guard, Outcome]])
+
+
+class Driver:
+    """Makes runs of one definition go where they are wanted."""
+
+    def __init__(self, exploration: Exploration) -> None:
+        self.exploration, self.plan = exploration, exploration.plan
+        self.cases: Cases = exploration.cases
+        self.guesses = _guesses(self.plan)
+        self.steps = 0
+        """Taken so far, by all runs."""
+        self._holder: dict[str, Fragment] = {}
+        for fragment in exploration.fragments:
+            inside = {id for part in fragment.inner for id in part.nodes}
+            for id in fragment.nodes - inside:
+                self._holder[_path(fragment.scope, id)] = fragment
+
+    def holder(self, path: str) -> Fragment:
+        """The innermost fragment in which a task is, by its static path."""
+        return self._holder[path]
+
+    # --- unfolding --------------------------------------------------------------------------------------------
+
+    def route_to(self, fragment: Fragment, trail: Trail) -> Route:
+        """From the start of the run along the trail."""
+        route = Route()
+        self._reach(fragment, route)
+        self._along(fragment, trail, route)
+        return route
+
+    def _reach(self, fragment: Fragment, route: Route) -> None:
+        """To where the fragment begins."""
+        if fragment.around is not None:
+            self._reach(fragment.around, route)
+            trail = fragment.around.explored.fired.get(fragment.id)
+            if trail is not None:
+                self._along(fragment.around, trail, route)
+            return
+        scope = fragment.scope
+        if scope.parent is None:
+            return
+        holder = self._holder[_path(scope.parent, scope.owner)]
+        self._reach(holder, route)
+        trail = holder.explored.fired.get(scope.owner)
+        if trail is not None:
+            self._along(holder, trail, route)
+
+    def _along(self, fragment: Fragment, trail: Trail, route: Route) -> None:
+        inner = {part.id: part for part in fragment.inner}
+        for move in trail.moves():
+            if move.verb != "start":
+                went = next((way for id, way in move.ways if id == move.id), None)
+                part = inner.get(move.id)
+                if part is not None:
+                    self._through(part, went or Way(failed=True), route)
+                else:
+                    self._task(fragment.scope, move.verb, move.id, went, route)
+            route.asks += move.asks
+
+    def _through(self, fragment: Fragment, way: Way, route: Route) -> None:
+        trail = fragment.explored.ways.get(way)
+        if trail is not None:
+            self._along(fragment, trail, route)
+
+    def _task(self, scope: ScopePlan, verb: str, id: str, way: Way | None, route: Route) -> None:
+        node = scope.nodes[id]
+        body = node.body or node.loop
+        if body is None:
+            route.acts.append((verb, _path(scope, id)))
+            return
+        top = self.exploration.scopes[body.path]
+        for ended in top.explored.ways:
+            if ended.back or ended.failed != (verb == "fail"):
+                continue
+            if way is None or ended.taken == way.taken:
+                self._through(top, ended, route)
+                return
+
+    # --- playing ----------------------------------------------------------------------------------------------
+
+    def drive(self, route: Route, goal: Goal) -> Scenario | None:
+        """A scenario that shows it, if one is found."""
+        absent = self._absent(route)
+        for values in self._values(route.asks):
+            scenario = self._play({**values, **absent}, route.acts, goal)
+            if scenario is not None:
+                return scenario
+        return None
+
+    def _absent(self, route: Route) -> Values:
+        """What a task reads that is to fail because of it."""
+        found: Values = {}
+        for verb, path in route.acts:
+            node = self.plan.node(path)
+            if verb == "fail" and node.type in ("transform", "publish"):
+                found.update({r: ABSENT for r in _reads(node) if r[0] == "input" and len(r) > 1})
+        return found
+
+    def _values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Iterator[Values]:
+        """Values with which the conditions come to what is wanted, the likeliest first."""
+        found = self.cases.values(asks)
+        if found is not None:
+            yield found
+            return
+        for count in (len(asks) // 2, len(asks) // 4, 1):
+            found = self.cases.values(asks[-count:]) if asks else None
+            if found is not None:
+                yield found
+        yield {}
+
+    def _play(self, values: Values, acts: list[tuple[str, str]], goal: Goal) -> Scenario | None:
+        stage = Stage(self.plan)
+        input = _filled(self.plan.definition.input_schema, self.guesses, values, ("input",))
+        steps: list[Step] = []
+        wanted, stray = list(acts), 0
+        try:
+            stage.start(input)
+            while True:
+                shows = goal(stage)
+                if shows is not None:
+                    return Scenario(input, tuple(steps), shows)
+                step = self._next(stage, wanted, values)
+                if step is None or stray > STRAY_MAX:
+                    return None
+                stray += step[1]
+                self.steps += 1
+                stage.step(step[0])
+                steps.append(step[0])
+        except Unplayable:
+            return None
+
+    def wander(self, number: int, goals: Sequence[Goal]) -> Scenario | None:
+        """A run in an order of its own, one for each number, in which each task completes."""
+        stage, steps = Stage(self.plan), list[Step]()
+        input = _filled(self.plan.definition.input_schema, self.guesses, {}, ("input",))
+        chance = number
+        try:
+            stage.start(input)
+            for _ in range(STRAY_MAX):
+                for goal in goals:
+                    shows = goal(stage)
+                    if shows is not None:
+                        return Scenario(input, tuple(steps), shows)
+                opened = self._opened(stage, all=True)
+                chance = (chance * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % (
+                    1 << 64
+                )
+                step = None
+                if opened:
+                    key, node, state = list(opened.values())[(chance >> 33) % len(opened)]
+                    step = self._step("complete", key, node, state, {})
+                if step is None:
+                    return None
+                stage.step(step)
+                steps.append(step)
+        except Unplayable:
+            pass
+        return None
+
+    def _opened(self, stage: Stage, *, all: bool = False) -> dict[str, tuple[str, Node, TaskState]]:
+        """Tasks that wait for something from outside, by static path: the first of each, or (by key) all."""
+        opened: dict[str, tuple[str, Node, TaskState]] = {}
+        for path, scope in stage.run.scopes.items():
+            nodes = self.plan.scopes[scope.plan].nodes
+            for id, state in scope.tasks.items():
+                node = nodes[id]
+                if state.status in OPEN_TASK and node.body is None and node.loop is None:
+                    key = stage.flow.key(path, id)
+                    opened.setdefault(key if all else node.path, (key, node, state))
+        return opened
+
+    def _next(
+        self, stage: Stage, wanted: list[tuple[str, str]], values: Values
+    ) -> tuple[Step, bool] | None:
+        """What happens next, and whether no trail asked for it."""
+        opened = self._opened(stage)
+        for place, (verb, path) in enumerate(wanted):
+            if path in opened:
+                del wanted[place]
+                step = self._step(verb, *opened[path], values)
+                if step is not None:
+                    return step, False
+        for path in opened:
+            step = self._step("complete", *opened[path], values)
+            if step is not None:
+                return step, True
+        for scope in stage.run.scopes.values():  # a map that waits for more
+            nodes = self.plan.scopes[scope.plan].nodes
+            for id, state in scope.tasks.items():
+                if state.map is not None and not state.map.closed:
+                    return Signal(nodes[id].config["more"], None), True
+        return None
+
+    def _step(
+        self, verb: str, key: str, node: Node, state: TaskState, values: Values
+    ) -> Step | None:
+        if verb == "fail":
+            match node.type:
+                case "subworkflow":
+                    return EndChild(key, code="error")
+                case _ if state.attempt:
+                    return Fail(key)
+                case _ if state.due is not None or state.deadline is not None:
+                    return Fire(key)
+                case _:
+                    return None
+        schema = node.task.output_schema
+        if node.type in ("signal", "form"):
+            schema = node.config.get("schema")
+        output = _filled(schema, self.guesses, values, ("tasks", node.id, "output"))
+        match node.type:
+            case "subworkflow":
+                return EndChild(key, output)
+            case "timer":
+                return Fire(key)
+            case "signal":
+                return Signal(node.config["name"], output)
+            case "form":
+                return Submit(key, output)
+            case _ if state.attempt:
+                return Complete(key, output)
+            case _:
+                return None
+
+
+def _path(scope: ScopePlan, id: str) -> str:
+    return f"{scope.path}/{id}" if scope.path else id
+
+
+# --- goals -----------------------------------------------------------------------------------------------------
+
+
+def failing(code: str, path: str) -> Goal:
+    """The run fails with that code because of that task, or the task does and somebody takes care of it."""
+
+    def goal(stage: Stage) -> Shows | None:
+        failure = stage.run.failure
+        if stage.run.closed and failure is not None and failure.code == code:
+            return Shows(status=stage.run.status, code=code) if _about(failure, path) else None
+        if stage.run.stopping is not None and not stage.run.closed:
+            return None
+        for key, state in stage.tasks.items():
+            if state.failure is not None and state.failure.code == code and static(key) == path:
+                return Shows(task=key, task_status=state.status, task_code=code)
+        return None
+
+    return goal
+
+
+def _about(failure: Failure, path: str) -> bool:
+    return not path or not failure.key or static(failure.key) == path
+
+
+def begun(path: str) -> Goal:
+    """That task has begun."""
+
+    def goal(stage: Stage) -> Shows | None:
+        for key, state in stage.tasks.items():
+            if static(key) == path and state.status not in (PENDING, "SKIPPED", "CANCELLED"):
+                return Shows(task=key, task_status=state.status)
+        return None
+
+    return goal
+
+
+def closed(stage: Stage) -> Shows | None:
+    """The run ends, however."""
+    failure = stage.run.failure
+    if not stage.run.closed:
+        return None
+    return Shows(status=stage.run.status, code="" if failure is None else failure.code)
+
+
+def ran(stage: Stage) -> set[str]:
+    """Static paths of the tasks that have begun."""
+    return {
+        static(key)
+        for key, state in stage.tasks.items()
+        if state.status not in (PENDING, "SKIPPED", "CANCELLED")
+    }
+
+
+def completed(stage: Stage) -> Shows | None:
+    """The run completes."""
+    return Shows(status="COMPLETED") if stage.run.status == "COMPLETED" else None
+
+
+# --- values ----------------------------------------------------------------------------------------------------
+
+
+def _guesses(plan: Plan) -> Values:
+    """Something for everything that is read anywhere, so that nothing fails for want of it."""
+    found: Values = {}
+    items: set[Read] = set()
+    for scope in plan.scopes.values():
+        for node in scope.nodes.values():
+            for read in _reads(node):
+                found.setdefault(read, 1)
+            if node.type == "map":
+                items |= set(node.formulas["items"].expression.reads)
+            for given in (*node.inputs, *(node.undo_inputs or ())):
+                if given.source is not None and given.path is not None:
+                    read = _source(given)
+                    if read is not None:
+                        found.setdefault(read, 1)
+    for formula in (plan.outputs or {}).values():
+        for read in formula.expression.reads:
+            found.setdefault(read, 1)
+    for read in items:
+        found[read] = [1]
+    return found
+
+
+def _reads(node: Node) -> Iterator[Read]:
+    parts: list[Any] = [*node.conditions, *node.formulas.values(), *node.values.values()]
+    parts += [out.edge.guard for out in node.outs if out.edge.guard is not None]
+    parts += [given.template for given in node.inputs if given.template is not None]
+    for doing in (*node.on_complete, *node.on_error):
+        parts += [formula for _, formula in doing.set]
+        parts += [] if doing.value is None else [doing.value]
+    for part in parts:
+        if isinstance(part, Guard | Formula):
+            yield from part.expression.reads
+        elif isinstance(part, Value):
+            yield from part.reads
+
+
+def _source(given: Input) -> Read | None:
+    """Where an input with a simple path is read."""
+    assert given.path is not None
+    text = given.path.text
+    if not text.startswith("$") or any(c in text for c in "[*?@'\""):
+        return None
+    names = tuple(text.lstrip("$").strip(".").split("."))
+    root = ("input",) if given.source == "input" else ("tasks", given.source or "", "output")
+    return (*root, *(name for name in names if name))
+
+
+def _filled(schema: Any, guesses: Values, values: Values, root: Read) -> Any:
+    """What is wanted at a place, made whole by guesses and by what its schema asks for."""
+    made: Any = None if schema is None else sample(schema)
+    for chosen, sure in ((guesses, schema is None), (values, True)):
+        if not sure:
+            continue
+        for read, value in sorted(chosen.items(), key=lambda item: len(item[0])):
+            if read[: len(root)] == root:
+                made = _put(made, read[len(root) :], value)
+    return made
+
+
+def _put(whole: Any, path: Read, value: Any) -> Any:
+    if not path:
+        return None if value is ABSENT else value
+    node: dict[str, Any] = dict(cast("dict[str, Any]", whole)) if isinstance(whole, dict) else {}
+    if len(path) == 1 and value is ABSENT:
+        node.pop(path[0], None)
+    else:
+        node[path[0]] = _put(node.get(path[0]), path[1:], value)
+    return node
+
+
+def sample(schema: Any, depth: int = 0) -> Any:
+    """A small value that the schema most likely accepts."""
+    if not isinstance(schema, dict) or depth > 8:
+        return None
+    node = cast("dict[str, Any]", schema)
+    for name in ("const", "default"):
+        if name in node:
+            return node[name]
+    for name in ("enum", "examples"):
+        if node.get(name):
+            return node[name][0]
+    kind = node.get("type")
+    if isinstance(kind, list):
+        kind = cast("list[Any]", kind)[0] if kind else None
+    match kind:
+        case "object":
+            properties: dict[str, Any] = node.get("properties", {})
+            return {
+                name: sample(properties.get(name), depth + 1)
+                for name in node.get("required", properties)
+            }
+        case "array":
+            return [sample(node.get("items"), depth + 1) for _ in range(node.get("minItems", 1))]
+        case "integer":
+            return int(node.get("minimum", node.get("exclusiveMinimum", 0) + 1))
+        case "number":
+            return float(node.get("minimum", node.get("exclusiveMinimum", 0) + 1))
+        case "string":
+            return "a" * max(1, node.get("minLength", 1))
+        case "boolean":
+            return True
+        case _:
+            return None
