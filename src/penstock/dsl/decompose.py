@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.dsl.algebra import (
     Block,
@@ -27,8 +27,10 @@ from penstock.dsl.algebra import (
     sequence,
 )
 from penstock.dsl.compose import Composition
-from penstock.dsl.load import Loaded, load_document
 from penstock.dsl.loops import nearest_dominators
+
+if TYPE_CHECKING:
+    from penstock.dsl.load import Loaded
 
 Document = dict[str, Any]
 EXIT = "\n"
@@ -40,6 +42,11 @@ _BODIES = ("loop", "map", "mutex")
 
 def decompose(source: Loaded | Composition | Document) -> Composition:
     """Blocks that compile to an equivalent graph; `.rest` names what is not made of blocks."""
+    from penstock.dsl.load import (
+        Loaded,
+        load_document,
+    )  # late: heavy, and `import penstock` leads here
+
     if isinstance(source, Composition):
         source = source.document
     document = source.document if isinstance(source, Loaded) else load_document(source).document
