@@ -293,7 +293,9 @@ class Archives:
         if not count and await self._engine.store.find(id) is None:
             if problem is not None:
                 raise problem  # it may be in there
-            raise NotFound(f"no archive has a run {id}")
+            raise NotFound(
+                f"no archive has a run {id}", hint="`engine.data.archived(…)` lists what they have"
+            )
         return count
 
     async def import_runs(self, path: Path, *, take_open: bool = False) -> int:
@@ -397,7 +399,10 @@ def _skipped(error: BundleDamaged) -> None:
 
 
 def _unwritable(path: Path, error: Exception) -> StoreError:
-    return StoreError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}")
+    return StoreError(
+        f"{path} cannot be written: {getattr(error, 'strerror', None) or error}",
+        hint="choose a place that can be written to",
+    )
 
 
 def _check_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ async def audit(store: Store, id: str | None = None) -> list[str]:
     if id is not None:
         row = await store.find(id)
         if row is None:
-            raise NotFound(f"no run {id}")
+            raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
         return await _run(store, row)
     problems: list[str] = []
     after: int | None = None

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from penstock.engine.engine import Engine
 
 
+SEE_HISTORY = "`penstock history` numbers the events of a run"
+
+
 class LocalData:
     """See the module's docstring."""
 
@@ -48,11 +51,13 @@ class LocalData:
     async def payload(self, id: str, seq: int) -> Any:
         row, source = await self.source(id)
         if not 1 <= seq <= row.revision:
-            raise NotFound(f"run {id} has events 1 to {row.revision}, not {seq}")
+            raise NotFound(f"run {id} has events 1 to {row.revision}, not {seq}", hint=SEE_HISTORY)
         (stored,) = await source.events(row.key, after=seq - 1, limit=1)
         event = decode_event(stored.payload)
         if not any(hasattr(event, name) for name in LARGE_FIELDS):
-            raise NotFound(f"event {seq} of run {id}, `{event.type}`, has no payload")
+            raise NotFound(
+                f"event {seq} of run {id}, `{event.type}`, has no payload", hint=SEE_HISTORY
+            )
         history = History(source, self._engine.plan)
         return decode(await history.raw(row.key, seq << REF_SHIFT))
 
@@ -103,7 +108,11 @@ class LocalData:
     ) -> Archived | None:
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         if not isfinite(age) or age < 0:
-            raise Rejected("time-invalid", f"`older_than` is {older_than}, not a duration")
+            raise Rejected(
+                "time-invalid",
+                f"`older_than` is {older_than}, not a duration",
+                hint="give seconds, or a timedelta, from 0 on",
+            )
         before = self._engine.clock.now() - age
         return await self.files.archive(folder, ended_before=before, definition=definition)
 

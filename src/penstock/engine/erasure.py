@@ -37,7 +37,11 @@ async def erase(
 ) -> int:
     """Of a whole run with all its generations, or of some tasks or events of its newest; how many events it was."""
     if not by or not reason:
-        raise Rejected("who-missing", "to erase, say who does it and why: by=…, reason=…")
+        raise Rejected(
+            "who-missing",
+            "to erase, say who does it and why",
+            hint="by=…, reason=…: it is recorded, as it cannot be undone",
+        )
     newest = await engine.store.find(id)
     if newest is None:
         raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
@@ -61,16 +65,21 @@ async def erase(
     return count
 
 
+SEE_HISTORY = "`penstock history` shows the events of a run, with their numbers and tasks"
+
+
 def _chosen(
     row: Row, stored: Sequence[Stored], tasks: Sequence[str], seqs: Sequence[int]
 ) -> list[Stored]:
     for seq in seqs:
         if not 1 <= seq <= row.revision:
-            raise NotFound(f"run {row.id} has events 1 to {row.revision}, not {seq}")
+            raise NotFound(
+                f"run {row.id} has events 1 to {row.revision}, not {seq}", hint=SEE_HISTORY
+            )
     decoded = {each.seq: decode_event(each.payload) for each in stored}
     for task in tasks:
         if not any(_is_of(event, task) for event in decoded.values()):
-            raise NotFound(f"run {row.id} has no event of task `{task}`")
+            raise NotFound(f"run {row.id} has no event of task `{task}`", hint=SEE_HISTORY)
     return [
         each
         for each in stored

@@ -13,6 +13,8 @@ from penstock.model.queue import QueueOptions
 from penstock.model.run import Run
 
 NAME_CHARACTERS_MAX = 100
+SECONDS_MAX = 1e11
+"""Three thousand years."""
 RATE_MAX = 1_000_000.0
 COUNT_MAX = 10_000_000
 TENANTS = ("created_by", "definition")
@@ -55,6 +57,7 @@ class Settings:
         """So long a closing engine waits for attempts that are under way; they are lost then, and done again."""
         self.ease_collector = ease_collector
         """Python's collector looks for cycles less often (decision 7)."""
+        _check_keeping(retention, audit_key, roots_every)
         self.audit_key = audit_key.encode() if isinstance(audit_key, str) else audit_key
         """Signs roots and bundles (SPEC 6.3); without one there are no roots."""
         self.roots_every = roots_every
@@ -102,6 +105,39 @@ def check_limit(name: str, value: Any, least: float) -> None:
             "limit-invalid", f"`{name}` is {value!r:.40}, not a number from {least:g} on",
             hint=f"write Settings({name}=1000)",
         )  # fmt: skip
+
+
+def _check_keeping(retention: Any, audit_key: Any, roots_every: Any) -> None:
+    """How long data is kept, and how it is signed: a mistake here deletes runs, or leaves them unsigned."""
+    if retention is not None and not _is_span(retention, 0.0):
+        raise _invalid("retention", "seconds or a timedelta from 0 on; None keeps all")
+    if not _is_span(roots_every, 1.0):
+        raise _invalid("roots_every", "seconds from 1 on")
+    if audit_key is not None:
+        try:
+            good = isinstance(audit_key, bytes | str) and bool(
+                audit_key.encode() if isinstance(audit_key, str) else audit_key
+            )
+        except UnicodeEncodeError:
+            good = False
+        if not good:
+            raise Rejected(
+                "audit-key-invalid",
+                "`audit_key` is no key",
+                hint="give bytes or a text that is not empty; None signs nothing",
+            )
+
+
+def _is_span(value: Any, least: float) -> bool:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    return type(value) in (int, float) and least <= value <= SECONDS_MAX
+
+
+def _invalid(name: str, wanted: str) -> Rejected:
+    return Rejected(
+        "limit-invalid", f"`{name}` of the settings makes no sense", hint=f"give {wanted}"
+    )
 
 
 def queue_options(

@@ -9,6 +9,8 @@ from pathlib import Path
 from penstock.adapters.sqlite.database import check, connect, translated
 from penstock.errors import Rejected, StoreCorrupt, StoreError
 
+ANOTHER = "take another backup; the database that it was made of is not touched"
+
 
 def copy(source: str, target: str) -> None:
     """Copy one moment of a database into a new file, whole or not at all; blocks, so it wants a thread.
@@ -35,7 +37,10 @@ def copy(source: str, target: str) -> None:
     except sqlite3.Error as error:
         raise translated(error, source) from error
     except OSError as error:
-        raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+        raise StoreError(
+            f"{target} cannot be written: {error.strerror}",
+            hint="choose a place that can be written to, with room for a copy of the database",
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -44,11 +49,13 @@ def _copy(source: str, target: str) -> None:
     here, there = connect(source), sqlite3.connect(target, isolation_level=None)
     try:
         check(here, source)  # ours, and not newer than we know
+        if not here.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StoreCorrupt(f"{source} is empty: it is no database of Penstock", hint=ANOTHER)
         here.backup(there)
         there.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
         (fine,) = there.execute("PRAGMA quick_check(1)").fetchone()
         if fine != "ok":
-            raise StoreCorrupt(f"the copy of {source} is damaged: {fine}")
+            raise StoreCorrupt(f"the copy of {source} is damaged: {fine}", hint=ANOTHER)
     finally:
         there.close()
         here.close()
@@ -59,5 +66,7 @@ def _copy(source: str, target: str) -> None:
 def restore(backup: str, target: str) -> None:
     """Make a backup the database of that name, which must not exist. Attempts that were under way are recorded as lost."""
     if not Path(backup).is_file():
-        raise StoreError(f"there is no file {backup}")
+        raise StoreError(
+            f"there is no file {backup}", hint="give the file that `penstock backup` made"
+        )
     copy(backup, target)
