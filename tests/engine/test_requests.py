@@ -319,3 +319,58 @@ async def test_a_result_does_not_wait_for_a_strangers_transaction(shop: Shop) ->
         async with asyncio.timeout(5):
             assert await run.result() == 1
         await shop.do(db, "ROLLBACK")
+
+
+async def test_without_a_transaction_it_is_started_at_once(shop: Shop) -> None:
+    async with shop.engine() as engine, shop.connected() as db:
+        run = await engine.start("echo", 1, connection=db)  # each statement is a transaction
+        assert await run.result() == 1
+
+
+async def test_a_failed_transaction_takes_no_request_whatever_the_driver(shop: Shop) -> None:
+    async with shop.engine() as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        with pytest.raises(Exception, match=r"zero|no such table"):
+            await shop.do(db, "SELECT 1 FROM none" if shop.driver == "sqlite" else "SELECT 1/0")
+        if shop.driver == "sqlite":  # where a statement that fails leaves its transaction whole
+            run = await engine.start("echo", 1, connection=db)
+            await shop.do(db, "COMMIT")
+            assert await run.result() == 1
+            return
+        with pytest.raises(Rejected, match="has failed") as caught:
+            await engine.start("echo", 1, connection=db)
+        assert caught.value.code == "connection-unfit"
+        assert caught.value.hint
+        await shop.do(db, "ROLLBACK")
+        assert await engine.requests() == []
+
+
+async def test_what_the_store_can_never_keep_is_refused_and_not_tried_for_ever(
+    postgres_url: str,
+) -> None:
+    shop = Shop(postgres_url, "asyncpg")
+    async with shop.engine() as engine, shop.connected() as db:
+        await shop.do(db, "BEGIN")
+        unfit = await engine.start("echo", 1, id="u", created_by="me", connection=db)
+        await engine.start("echo", 2, id="behind", connection=db)
+        # As a version wrote it that did not look for NUL.
+        await shop.do(
+            db,
+            "UPDATE penstock.requests SET facts = convert_to("
+            "replace(convert_from(facts, 'UTF8'), '\"me\"', '\"\\u0000\"'), 'UTF8')",
+        )
+        await shop.do(db, "COMMIT")
+        async with asyncio.timeout(10):
+            with pytest.raises(Rejected) as caught:
+                await unfit.result()
+            assert caught.value.code == "value-unfit"
+            assert await (await _there(engine, "behind")).result() == 2
+            while len(left := await engine.requests()) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert [(each.id, each.code) for each in left] == [("u", "value-unfit")]
+
+
+async def _there(engine: penstock.Engine, id: str) -> penstock.Run:
+    while not await engine.list(id_prefix=id):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return await engine.get(id)
