@@ -13,6 +13,15 @@ from typing import Any
 SHOWN_MAX = 10
 
 
+def shown(value: Any, most: int = 60) -> str:
+    """A value as it stands in a message: never long, and also one that cannot be shown."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 class PenstockError(Exception):
     """Anything that Penstock itself says went wrong."""
 
@@ -202,6 +211,7 @@ class PayloadInvalid(PenstockError):
     """A value that cannot be kept as JSON."""
 
     code = "payload-invalid"
+    hint = "keep to what JSON knows: texts, finite numbers, true, false, null, lists, and objects whose names are texts"
 
 
 class PayloadTooLarge(PenstockError):

@@ -17,9 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.engine import points
-from penstock.engine.checks import check_texts, checked_id, kept
+from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.records import read, readable, written
-from penstock.errors import NotFound, PenstockError, Rejected, RevisionConflict, StoreError
+from penstock.errors import NotFound, PenstockError, Rejected, RevisionConflict, StoreError, shown
 from penstock.ports.batches import ACTS, DONE, RUNNING, STOPPED, Batch, Refusal
 from penstock.ports.store import Query, Record
 
@@ -70,7 +70,7 @@ class LocalBatches:
         return batch
 
     async def get(self, id: str) -> Batch:
-        record = await self._engine.store.record(KIND, id)
+        record = await self._engine.store.record(KIND, checked_id(id))
         if record is None:
             raise NotFound(f"no batch {id}", hint="`penstock batches` lists them")
         return _batch_of(record)
@@ -99,14 +99,16 @@ class LocalBatches:
 
     async def _change(self, id: str, before: str, after: str) -> Batch:
         for _ in range(TRIES_MAX):
-            record = await self._engine.store.record(KIND, id)
+            record = await self._engine.store.record(KIND, checked_id(id))
             if record is None:
                 raise NotFound(f"no batch {id}", hint="`penstock batches` lists them")
             batch = _batch_of(record)
             if batch.state == after:
                 return batch
             if batch.state != before:
-                raise Rejected("batch-over", f"batch {id} is {batch.state} already")
+                raise Rejected(
+                    "batch-over", f"batch {id} is {batch.state} already", hint="begin another"
+                )
             changed = replace(batch, state=after)
             (outcome,) = await self._engine.store.put([self._record(changed, record.revision)])
             if not isinstance(outcome, RevisionConflict):
@@ -236,9 +238,17 @@ def _same(there: Batch, wanted: Batch) -> Batch:
 
 
 def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
-    takes = ACTS.get(act)
+    takes = ACTS.get(act) if isinstance(act, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if takes is None:
-        raise Rejected("act-unknown", f"`{act}` is not one of: {', '.join(ACTS)}")
+        raise Rejected(
+            "act-unknown", f"{shown(act)} is no act on runs", hint=f"there are: {', '.join(ACTS)}"
+        )
+    takes_text = f"it takes {', '.join(takes)}" if takes else "it takes none"
+    if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Rejected(
+            "batch-invalid", f"the arguments of `{act}` are {shown(arguments)}, not an object",
+            hint=takes_text,
+        )  # fmt: skip
     unknown = set(arguments) - set(takes)
     missing = {name for name in takes if name not in ("task", "payload")} - set(arguments)
     if unknown or missing:
@@ -247,7 +257,7 @@ def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
             if unknown
             else f"needs {', '.join(sorted(missing))}"
         )
-        raise Rejected("batch-invalid", f"a batch of `{act}` {what}")
+        raise Rejected("batch-invalid", f"a batch of `{act}` {what:.200}", hint=takes_text)
     for name, value in arguments.items():
         match name:
             case "payload":
@@ -260,16 +270,35 @@ def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
                 fits = isinstance(value, str)
         if not fits:
             wanted = "an object" if name == "values" else "a text"
-            raise Rejected("batch-invalid", f"`{name}` is {value!r:.80}, not {wanted}")
+            raise Rejected(
+                "batch-invalid", f"`{name}` is {shown(value, 80)}, not {wanted}", hint=takes_text
+            )
 
 
 def _checked(query: Query) -> Query:
     """The filter as it is kept; each of its words is of the type that it must have."""
+    if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Rejected("wrong-type", f"{shown(query)} is no filter", hint="give a Query")
+    for name in ("status", "definition", "version", "id_prefix", "parent"):
+        if getattr(query, name) is not None:
+            check_texts(**{name: getattr(query, name)})
+    check_times(created_after=query.created_after, created_before=query.created_before)
     query = replace(query, after=None, limit=STEP, newest_generation=True)
     if not isinstance(query.attributes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Rejected("wrong-type", f"attributes: {query.attributes!r:.80} is not an object")
+        raise Rejected(
+            "wrong-type", f"`attributes` of the filter is {shown(query.attributes)}",
+            hint="give an object such as {'customer': 7}",
+        )  # fmt: skip
     query = replace(query, attributes=kept(query.attributes))
+    if any("\0" in name for name in query.attributes):
+        raise Rejected(
+            "filter-invalid", "an attribute's name has no NUL in it", hint="look at the filter's `attributes`"
+        )  # fmt: skip
     try:
         return msgspec.convert(msgspec.to_builtins(query), Query, strict=True)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise Rejected("wrong-type", f"the filter cannot be kept: {error}") from None
+    except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
+        raise Rejected(
+            "wrong-type",
+            f"the filter cannot be kept: {error}",
+            hint="its fields are those of `Query`",
+        ) from None

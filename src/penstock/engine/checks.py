@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from penstock.core.values import decode
-from penstock.errors import Rejected
+from penstock.errors import Rejected, shown
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 
 ID_CHARACTERS_MAX = 512
@@ -26,7 +26,9 @@ def checked_id(id: Any) -> str:
         or not id.isprintable()  # which half of a surrogate pair is not
     ):
         raise Rejected(
-            "id-invalid", f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {id!r:.80}"
+            "id-invalid",
+            f"an id has 1 to {ID_CHARACTERS_MAX} printable characters, not {shown(id, 80)}",
+            hint="give a text such as order-7",
         )
     return id
 
@@ -36,7 +38,11 @@ def kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
     if values is None or values == {}:
         return {}
     if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  (from outside)
-        raise Rejected("payload-invalid", f"{values!r:.80} is not a mapping of names to values")
+        raise Rejected(
+            "payload-invalid",
+            f"{shown(values, 80)} is not a mapping of names to values",
+            hint="give an object such as {'customer': 7}",
+        )
     return decode(encode_payload(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX))
 
 
@@ -51,7 +57,11 @@ def check_texts(**texts: Any) -> None:
             with suppress(UnicodeEncodeError):
                 text.encode()
                 continue
-        raise Rejected("text-invalid", f"`{name}` is {text!r:.80}, not a text that can be kept")
+        raise Rejected(
+            "text-invalid",
+            f"`{name}` is {shown(text, 80)}, not a text that can be kept",
+            hint="give a text that can be written as UTF-8",
+        )
 
 
 def check_times(**seconds: Any) -> None:
@@ -63,4 +73,17 @@ def check_times(**seconds: Any) -> None:
         except OverflowError:
             good = False
         if not good:
-            raise Rejected("time-invalid", f"`{name}` is {value!r:.80}, not a time in seconds")
+            raise Rejected(
+                "time-invalid",
+                f"`{name}` is {shown(value, 80)}, not a time in seconds",
+                hint="give a finite number",
+            )
+
+
+def check_count(name: str, value: Any, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise Rejected(
+            "wrong-type",
+            f"`{name}` is {shown(value)}",
+            hint=f"give a whole number from {least:,} to {most:,}",
+        )

@@ -7,7 +7,7 @@ given with the first start, so that a crash doubles none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 from msgspec.json import encode
@@ -18,7 +18,7 @@ from penstock.engine import points
 from penstock.engine.records import read, written
 from penstock.engine.schedules import TRIES_MAX
 from penstock.engine.schedules import Start as StartRun
-from penstock.errors import Busy, NotFound, Rejected, RevisionConflict
+from penstock.errors import Busy, NotFound, Rejected, RevisionConflict, shown
 from penstock.model.run import REF_SHIFT
 from penstock.model.schedule import DEBOUNCE, DEBOUNCE_DECODER, Debounced, Start
 from penstock.policy.cron import Misfit
@@ -174,9 +174,15 @@ def _checked(wanted: Debounce) -> tuple[float, float]:
     return window, most
 
 
-def check_key(key: str) -> None:
-    if not key or len(key) > KEY_CHARACTERS_MAX or not key.isprintable():
+def check_key(key: Any) -> None:
+    if (
+        not isinstance(key, str)
+        or not key
+        or len(key) > KEY_CHARACTERS_MAX
+        or not key.isprintable()
+    ):
         raise Rejected(
             "id-invalid",
-            f"a key has 1 to {KEY_CHARACTERS_MAX} printable characters, not {key!r:.80}",
+            f"a key has 1 to {KEY_CHARACTERS_MAX} printable characters, not {shown(key, 80)}",
+            hint="give a text such as customer-7",
         )

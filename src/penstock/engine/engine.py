@@ -703,7 +703,10 @@ class Engine:
         if plan is None:
             row = await self.store.definition(definition, version)
             if row is None:
-                raise NotFound(f"no version {version} of definition `{definition}`")
+                raise NotFound(
+                    f"no version {version} of definition `{definition}`",
+                    hint="take one that is registered, or none for the newest",
+                )
             plan = self.plans[(definition, version)] = Plan(decode_definition(row.document))
         return plan
 

@@ -13,7 +13,7 @@ from penstock.core.values import decode
 from penstock.engine.debounce import Debouncing
 from penstock.engine.schedules import Start as StartRun
 from penstock.engine.singletons import Singletons
-from penstock.errors import Rejected
+from penstock.errors import Rejected, shown
 from penstock.model.payload import encode_payload
 from penstock.model.schedule import Start
 from penstock.ports.schedules import Debounce, Singleton
@@ -36,6 +36,7 @@ class KeyedStarts:
         options: Mapping[str, Any],
     ) -> str:  # fmt: skip
         """As a plain start takes them; on disk on return. The id of the run that is, or will be, the key's."""
+        _check(by_key)
         plan: Plan = (await self._find(definition, options.get("version")))[1]
         if isinstance(by_key, Singleton):
             return await self._singletons.start(
@@ -54,3 +55,15 @@ class KeyedStarts:
         return await self._debouncing.offer(
             by_key, Start(id=id or "", definition=definition, input=Raw(raw), **kept)
         )
+
+
+def _check(by_key: Any) -> None:
+    if isinstance(by_key, Singleton) and type(by_key.attach) is not bool:  # pyright: ignore[reportUnnecessaryComparison]
+        raise Rejected(
+            "wrong-type", f"`attach` is {shown(by_key.attach)}", hint="give True or False"
+        )
+    if not isinstance(by_key, Singleton | Debounce):
+        raise Rejected(
+            "wrong-type", f"{shown(by_key)} is no key that holds starts together",
+            hint="singleton='customer-7', singleton=Singleton('customer-7', attach=False), or debounce=Debounce('customer-7', 5)",
+        )  # fmt: skip

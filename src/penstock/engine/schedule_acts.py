@@ -15,9 +15,10 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from penstock.core.values import decode
+from penstock.engine.checks import check_count
 from penstock.engine.records import read, readable, tell
 from penstock.engine.schedules import TRIES_MAX, Schedules, buried
-from penstock.errors import Busy, NotFound, Rejected, StoreCorrupt
+from penstock.errors import Busy, NotFound, Rejected, StoreCorrupt, shown
 from penstock.model.definition import Definition
 from penstock.model.schedule import (
     BACKFILL_MAX,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}\Z")
 BACKFILLS_MAX = 10
+NEXT_MAX = 1_000
+LIST_MAX = 10_000
 
 
 class ScheduleActs:
@@ -68,12 +71,16 @@ class ScheduleActs:
     # --- looking ---------------------------------------------------------------------------------------------
 
     async def get(self, id: str, *, next: int = 5) -> ScheduleView:
+        check_count("next", next, 0, NEXT_MAX)
         _, schedule = await self._load(id)
         return self._view(schedule, next, await self._keeper.open_runs(id))
 
     async def list(
         self, *, next: int = 1, after: str = "", limit: int = 1000
     ) -> list[ScheduleView]:
+        self._check(after=after)
+        check_count("next", next, 0, NEXT_MAX)
+        check_count("limit", limit, 1, LIST_MAX)
         found: list[ScheduleView] = []
         while len(found) < limit:
             page = await self._engine.store.records(SCHEDULE, after=after, limit=limit)
@@ -109,10 +116,12 @@ class ScheduleActs:
     ) -> ScheduleView:  # fmt: skip
         self._check(by=by, reason=reason, definition=definition)
         if type(paused) is not bool:
-            raise Rejected("wrong-type", f"`paused` is {paused!r:.40}, not True or False")
-        if not ID.match(id):
             raise Rejected(
-                "id-invalid", f"{id!r:.80} is no id of a schedule",
+                "wrong-type", f"`paused` is {shown(paused)}", hint="give True or False"
+            )  # fmt: skip
+        if not isinstance(id, str) or not ID.match(id):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Rejected(
+                "id-invalid", f"{shown(id, 80)} is no id of a schedule",
                 hint="1 to 200 letters, digits and _ . : -, as it begins the ids of its runs",
             )  # fmt: skip
         plan = await self._plan({**words, "definition": definition, "input": input})
@@ -327,7 +336,10 @@ class ScheduleActs:
             raise Rejected("backfill-invalid", error.message, hint=error.hint) from None
         now = self._engine.clock.now()
         if first is None or last is None or last < first:
-            raise Rejected("backfill-invalid", "a backfill goes from a time to a later one")
+            raise Rejected(
+                "backfill-invalid", "a backfill goes from a time to a later one",
+                hint="turn them round, or write both as 2026-03-01T00:00:00Z",
+            )  # fmt: skip
         if first > now:
             raise Rejected(
                 "backfill-invalid", "a backfill makes up for the past", hint="the schedule itself starts what is to come"
@@ -337,10 +349,12 @@ class ScheduleActs:
     # --- the record ------------------------------------------------------------------------------------------
 
     async def _load(self, id: str) -> tuple[Record, Schedule]:
-        found = await self._keeper.load(id)
+        good = isinstance(id, str) and ID.match(id)  # pyright: ignore[reportUnnecessaryIsInstance]
+        found = await self._keeper.load(id) if good else None
         if found is None:
             known = [each.id for each in await self.list(limit=10)]
-            raise NotFound(f"no schedule `{id}`", hint=f"there are: {', '.join(known) or 'none'}")
+            name = f"`{id}`" if good else shown(id, 80)
+            raise NotFound(f"no schedule {name}", hint=f"there are: {', '.join(known) or 'none'}")
         return found
 
     async def _put(self, record: Record, schedule: Schedule) -> bool:
@@ -366,7 +380,11 @@ class ScheduleActs:
         except Misfit as error:
             raise refusal(error) from None
         if not isinstance(plan.definition, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Rejected("id-invalid", f"{plan.definition!r:.80} is not the id of a definition")
+            raise Rejected(
+                "id-invalid", f"{shown(plan.definition, 80)} is not the id of a definition",
+                hint="give the id of one that is registered, as a text",
+            )  # fmt: skip
+        self._check(definition=plan.definition, version=plan.version)
         compiled: Compiled = (await self._find(plan.definition, plan.version))[1]
         if compiled.input_schema is not None:
             problems = compiled.input_schema.problems(decode(plan.input))

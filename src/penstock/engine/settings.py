@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import Rejected
+from penstock.errors import Rejected, shown
 from penstock.model.queue import QueueOptions
 from penstock.model.run import Run
 
@@ -147,7 +147,8 @@ def queue_options(
     if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
         raise Rejected(
             "queue-invalid",
-            f"a queue's name has 1 to {NAME_CHARACTERS_MAX} printable characters, not {name!r:.80}",
+            f"a queue's name has 1 to {NAME_CHARACTERS_MAX} printable characters, not {shown(name, 80)}",
+            hint="give a text such as mail",
         )
     known = QueueOptions.__struct_fields__
     for field in fields:
@@ -191,7 +192,8 @@ def _check_number(
         what = "a whole number" if whole else "a number"
         raise Rejected(
             "queue-invalid",
-            f"`{field}` of queue `{name}` is {value!r:.40}, not {what} from {least:g} to {most:g}",
+            f"`{field}` of queue `{name}` is {shown(value, 40)}, not {what} from {least:g} to {most:g}",
+            hint="None puts it back to what holds if nothing is said",
         )
 
 

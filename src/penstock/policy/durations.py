@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from penstock.errors import shown
+
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
 SHORT = rf"(?:{_NUMBER}(?:ms|[smhdw]))+"
 ISO = rf"P(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?"
@@ -45,8 +47,11 @@ def seconds(given: Any) -> float:
     if isinstance(given, str):
         found = parse(given)
         if found is None:
-            raise Unreadable(f"`{given}` is not a duration; write 30s, 5m or PT5M")
+            raise Unreadable(f"`{given:.60}` is not a duration; write 30s, 5m or PT5M")
         return float(found)
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-        raise Unreadable(f"{given!r} is not a duration in seconds")
-    return float(given)
+        raise Unreadable(f"{shown(given)} is not a duration in seconds")
+    try:
+        return float(given)
+    except OverflowError:
+        raise Unreadable(f"{shown(given)} is too long for a duration") from None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Raw, json
 
+from penstock.errors import shown
 from penstock.model.payload import encode_payload
 from penstock.model.schedule import BUFFER_MAX, CATCH_UP_SECONDS, OVERLAPS, Plan
 from penstock.policy import timings
@@ -26,24 +27,29 @@ def plan_of(words: Mapping[str, Any], now: float | None = None) -> Plan:
     given = dict(words)
     rest = {name: given.pop(name) for name in PLAN_FIELDS if name in given}
     timing = timings.timing_of(given, now)
-    overlap = rest.get("overlap") or "skip"
-    if overlap not in OVERLAPS:
+    overlap = "skip" if rest.get("overlap") is None else rest["overlap"]
+    if not isinstance(overlap, str) or overlap not in OVERLAPS:
         raise unknown_overlap(overlap)
-    buffer = rest.get("buffer") or 1
+    buffer = 1 if rest.get("buffer") is None else rest["buffer"]
     if type(buffer) is not int or not 1 <= buffer <= BUFFER_MAX:
         raise Misfit(
-            ("buffer",), "schedule-invalid", f"`buffer` is {buffer!r:.40}", f"a whole number from 1 to {BUFFER_MAX}"
+            ("buffer",), "schedule-invalid", f"`buffer` is {shown(buffer)}", f"a whole number from 1 to {BUFFER_MAX}"
         )  # fmt: skip
     catch_up = rest.get("catch_up")
     priority = rest.get("priority")
-    if priority is not None and priority not in PRIORITIES:
+    if priority is not None and not (isinstance(priority, str) and priority in PRIORITIES):
         raise Misfit(
-            ("priority",), "priority-unknown", f"`{priority}` is no priority", "take high, normal or low"
+            ("priority",), "priority-unknown", f"{shown(priority)} is no priority", "take high, normal or low"
+        )  # fmt: skip
+    version = rest.get("version")
+    if version is not None and not isinstance(version, str):
+        raise Misfit(
+            ("version",), "schedule-invalid", f"`version` is {shown(version)}", "give a text such as 1.0.0"
         )  # fmt: skip
     return Plan(
         definition=rest["definition"], timing=timing, input=Raw(encode_payload(rest.get("input"))),
-        version=rest.get("version"), priority=priority, attributes=_kept(rest.get("attributes")),
-        metadata=_kept(rest.get("metadata")), overlap=overlap, buffer=buffer,
+        version=version, priority=priority, attributes=_kept(rest, "attributes"),
+        metadata=_kept(rest, "metadata"), overlap=overlap, buffer=buffer,
         catch_up=CATCH_UP_SECONDS if catch_up is None else timings.seconds({"catch_up": catch_up}, "catch_up"),
     )  # fmt: skip
 
@@ -63,9 +69,16 @@ def schedule_id(definition: str, place: int, trigger: Mapping[str, Any]) -> str:
 
 def unknown_overlap(overlap: Any) -> Misfit:
     return Misfit(
-        ("overlap",), "overlap-unknown", f"`{overlap!s:.40}` is no overlap policy", f"take {', '.join(OVERLAPS)}"
+        ("overlap",), "overlap-unknown", f"{shown(overlap)} is no overlap policy", f"take {', '.join(OVERLAPS)}"
     )  # fmt: skip
 
 
-def _kept(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    return json.decode(encode_payload(dict(values))) if values else {}
+def _kept(given: Mapping[str, Any], field: str) -> dict[str, Any]:
+    values = given.get(field)
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise Misfit(
+            (field,), "schedule-invalid", f"`{field}` is {shown(values)}", "give an object of names and values"
+        )  # fmt: skip
+    return json.decode(encode_payload(dict(cast("Mapping[str, Any]", values))))

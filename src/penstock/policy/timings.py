@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from penstock.errors import shown
 from penstock.model.schedule import Calendar, Timing
 from penstock.policy import cron, durations
 from penstock.policy.calendars import WEEKDAYS, next_moment
@@ -88,7 +89,7 @@ def _texts(value: Any, field: str) -> tuple[str, ...]:
         isinstance(each, str) for each in cast("list[Any]", values)
     ):
         raise Misfit(
-            (field,), "schedule-invalid", f"`{field}` is {value!r:.60}", "give a text or a list of texts"
+            (field,), "schedule-invalid", f"`{field}` is {shown(value)}", "give a text or a list of texts"
         )  # fmt: skip
     return tuple(cast("list[str]", values))
 
@@ -104,7 +105,7 @@ def _check_zone(zone: Any) -> None:
     if isinstance(zone, str) and zone_of(zone) is not None:
         return
     names = zone_names()
-    text = str(zone)
+    text = zone if isinstance(zone, str) and zone.isprintable() else shown(zone)
     folded = {name.casefold(): name for name in names}
     last = {name.rpartition("/")[2].casefold(): name for name in names if "/" in name}
     meant = (
@@ -183,7 +184,7 @@ def moment(given: Mapping[str, Any], field: str) -> float | None:
     elif isinstance(value, int | float) and not isinstance(value, bool) and -2e9 < value < 2e11:
         return float(value)
     raise Misfit(
-        (field,), "schedule-invalid", f"`{field}` is no time: {value!r:.60}",
+        (field,), "schedule-invalid", f"`{field}` is no time: {shown(value)}",
         "write 2026-03-01T00:00:00Z",
     )  # fmt: skip
 
@@ -235,7 +236,7 @@ def _calendar(value: Any, field: tuple[str | int, ...]) -> Calendar:
         value = msgspec.to_builtins(value)
     if not isinstance(value, dict):
         raise Misfit(
-            field, "calendar-invalid", f"a calendar is an object, not {value!r:.60}",
+            field, "calendar-invalid", f"a calendar is an object, not {shown(value)}",
             "such as {weekdays: [MON, FRI], times: ['09:00']}",
         )  # fmt: skip
     fields = {
@@ -246,9 +247,9 @@ def _calendar(value: Any, field: tuple[str | int, ...]) -> Calendar:
         fields["weekdays"] = [_weekday(each) for each in fields["weekdays"]]
     try:
         calendar = msgspec.convert(fields, Calendar)
-    except msgspec.ValidationError as error:
+    except (ValueError, TypeError, RecursionError) as error:  # of msgspec, or of what it reads
         raise Misfit(
-            field, "calendar-invalid", f"a calendar has no such part: {error}",
+            field, "calendar-invalid", f"a calendar has no such part: {error!s:.200}",
             "it has times, dates, weekdays, months and days",
         ) from None  # fmt: skip
     _check_calendar(calendar, field)
@@ -256,7 +257,9 @@ def _calendar(value: Any, field: tuple[str | int, ...]) -> Calendar:
 
 
 def _weekday(value: Any) -> Any:
-    text = str(value).upper()
+    if not isinstance(value, str):
+        return value
+    text = value.upper()
     return text[:3] if text in _WEEKDAYS else text
 
 

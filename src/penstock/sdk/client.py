@@ -252,8 +252,9 @@ class Engine:
         if singleton is not None or debounce is not None:
             if singleton is not None and debounce is not None:
                 raise Rejected(
-                    "debounce-invalid", "a start is held by one key: singleton or debounce"
-                )
+                    "debounce-invalid", "a start is held by one key: singleton or debounce",
+                    hint="give one of them",
+                )  # fmt: skip
             if idempotency_key or if_exists != "attach":
                 raise Rejected(
                     "debounce-invalid",
@@ -264,8 +265,8 @@ class Engine:
                 raise Rejected(
                     "not-yet", "a start inside a transaction takes neither singleton nor debounce"
                 )
-            by_key = Singleton(singleton) if isinstance(singleton, str) else singleton or debounce
-            assert by_key is not None
+            given: Any = debounce if singleton is None else singleton
+            by_key = Singleton(given) if isinstance(given, str) else given
             options = {
                 "version": version, "priority": priority, "deadline": _moment(deadline),
                 "delay": delay.total_seconds() if isinstance(delay, timedelta) else delay, "metadata": metadata or {},
@@ -389,7 +390,12 @@ class Engine:
         on after a crash: `engine.batch("cancel", definition="order", status="OPEN", by="ann")`. It goes on by itself;
         `batches` looks at it, waits for it, stops it."""
         return await self._runs.control.batches.start(
-            act, checked_query(wanted), arguments=arguments or {}, by=by, reason=reason, id=id
+            act,
+            checked_query(wanted),
+            arguments={} if arguments is None else arguments,
+            by=by,
+            reason=reason,
+            id=id,
         )
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.dsl.finding import did_you_mean
-from penstock.errors import Rejected
+from penstock.errors import Rejected, shown
 from penstock.ports.store import STATUSES, Query
 
 
@@ -21,10 +21,11 @@ def checked_query(wanted: Mapping[str, Any]) -> Query:
                 hint=did_you_mean(name, fields) or f"there are: {', '.join(fields)}",
             )
     status = wanted.get("status")
-    if status is not None and status not in STATUSES:
+    if status is not None and not (isinstance(status, str) and status in STATUSES):
         raise Rejected(
             "filter-invalid",
-            f"{status!r:.80} is no status of a run",
-            hint=did_you_mean(str(status), STATUSES) or f"there are: {', '.join(STATUSES)}",
+            f"{shown(status, 80)} is no status of a run",
+            hint=(did_you_mean(status, STATUSES) if isinstance(status, str) else None)
+            or f"there are: {', '.join(STATUSES)}",
         )
     return Query(**wanted)
