@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import itertools
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Debounce, Engine, Singleton
+from penstock import Debounce, Engine, Rejected, Singleton
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.postgres import PostgresStore
 from penstock.adapters.sqlite.store import SqliteStore
@@ -154,3 +156,67 @@ async def test_a_wrong_key_of_a_start_is_refused_clearly(engine: Harness, option
     assert not found, f"{len(found)} calls:\n" + "\n".join(found)
     await engine.skip(hours=1)
     assert await (await engine.get("r")).status() == "WAITING"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ({"cron": "0 0 30 2 *"}, "cron-never", "never fires"),
+        ({"cron": "0 0 31 4,6 *"}, "cron-never", "never fires"),
+        ({"every": "1h", "zone": "Europe/Berln"}, "zone-unknown", "Europe/Berln"),
+        ({"every": "1h", "catch_up": -1}, "schedule-invalid", "`catch_up`: -1 is not"),
+        ({"every": "1h", "catch_up": "-1h"}, "schedule-invalid", "-1h"),
+        ({"every": "1h", "buffer": 0}, "schedule-invalid", "`buffer` is 0"),
+        ({"every": "1h", "jitter": 10**400}, "schedule-invalid", "`jitter`"),
+        ({"every": timedelta(0)}, "interval-invalid", "too short"),
+        ({"every": "1h", "until": "1999-01-01"}, "schedule-never", "never fires"),
+    ],
+)
+async def test_a_schedule_that_means_nothing_is_refused(
+    words: dict[str, Any], code: str, says: str
+) -> None:
+    async with harness() as engine:
+        await engine.register(DEFINITION)
+        with pytest.raises(Rejected) as refused:
+            await engine.schedules.create("s", "d", **words)
+        assert refused.value.code == code
+        assert says in refused.value.message
+        assert refused.value.hint
+        assert await engine.schedules.list() == []
+
+
+async def test_ten_years_are_made_up_for_with_progress_or_refused_with_where_to_stop() -> None:
+    async with harness() as engine:
+        await engine.register({"id": "d", "tasks": {"a": {"type": "transform", "set": {"n": "1"}}}})
+        await engine.schedules.create("minutes", "d", cron="* * * * *", paused=True)
+        with pytest.raises(Rejected) as refused:
+            await engine.schedules.backfill("minutes", "2016-01-01", "2026-01-01")
+        assert refused.value.code == "backfill-too-large"
+        assert "2016-01-07T22:39:00Z" in str(refused.value.hint)
+
+        await engine.schedules.create("days", "d", cron="0 0 * * *")
+        job = await engine.schedules.backfill("days", "2016-01-01", "2025-12-31")
+        assert job.total == 3653
+        seen = [each.done for each in (await engine.schedules.get("days")).backfills]
+        while seen[-1] < 3653 and (there := (await engine.schedules.get("days")).backfills):
+            seen.append(there[0].done)
+            await asyncio.sleep(0)
+        assert seen == sorted(seen)
+        assert len(set(seen)) > 30  # a hundred at a time
+        await engine.settle()
+        view = await engine.schedules.get("days")
+        assert (view.counts.started, view.backfills) == (3653, [])
+        with pytest.raises(Rejected, match="`begin` is no time"):
+            await engine.schedules.backfill("days", "yesterday", "today")
+
+
+async def test_a_jitter_beyond_the_interval_is_never_as_late_as_the_next() -> None:
+    async with harness() as engine:
+        await engine.register({"id": "d", "tasks": {"a": {"type": "transform", "set": {"n": "1"}}}})
+        await engine.schedules.create("s", "d", every="1h", jitter="30d")
+        await engine.skip(days=2)
+        rows = sorted(await engine.list(limit=100), key=lambda row: row.id)
+        assert len(rows) >= 47
+        for row in rows:
+            late = row.created_at - datetime.fromisoformat(row.id.partition("/")[2]).timestamp()
+            assert 0 <= late < 3600

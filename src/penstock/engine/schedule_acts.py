@@ -333,7 +333,8 @@ class ScheduleActs:
         try:
             first, last = timings.moment(given, "after"), timings.moment(given, "until")
         except Misfit as error:
-            raise Rejected("backfill-invalid", error.message, hint=error.hint) from None
+            said = error.message.replace("`after`", "`begin`").replace("`until`", "`end`")
+            raise Rejected("backfill-invalid", said, hint=error.hint) from None
         now = self._engine.clock.now()
         if first is None or last is None or last < first:
             raise Rejected(
@@ -395,7 +396,7 @@ class ScheduleActs:
 
 def refusal(error: Misfit) -> Rejected:
     where = ".".join(map(str, error.field))
-    place = f"`{where}`: " if where else ""
+    place = f"`{where}`: " if where and not error.message.startswith(f"`{where}`") else ""
     return Rejected(error.code, f"{place}{error.message}", hint=error.hint)
 
 

@@ -193,7 +193,7 @@ def _check_number(
         raise Rejected(
             "queue-invalid",
             f"`{field}` of queue `{name}` is {shown(value, 40)}, not {what} from {least:g} to {most:g}",
-            hint="None puts it back to what holds if nothing is said",
+            hint="leave it out to keep it as it is",
         )
 
 
