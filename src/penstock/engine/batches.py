@@ -152,23 +152,21 @@ class LocalBatches:
         return True
 
     async def _act(self, batch: Batch) -> None:
-        for id in batch.page:
-            try:
-                await self._one(batch, id)
+        """All runs of a page at once, so that one commit holds many of them; each is counted by what became of it."""
+        outcomes = await asyncio.gather(
+            *(self._one(batch, id) for id in batch.page), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, StoreError) or not isinstance(outcome, Exception | None):
+                raise outcome  # says nothing of the run; the page is done again
+        for id, outcome in zip(batch.page, outcomes, strict=True):
+            if outcome is None:
                 batch.done += 1
-            except StoreError:
-                raise  # says nothing of the run; the page is done again
-            except PenstockError as error:
-                batch.refused = {**batch.refused, error.code: batch.refused.get(error.code, 0) + 1}
-                if len(batch.examples) < EXAMPLES_MAX:
-                    batch.examples = [*batch.examples, Refusal(id, error.code, error.message)]
-            except (
-                Exception
-            ) as error:  # one run that cannot be acted upon must not hold up the others
-                log.exception("batch.failed", extra={"batch": batch.id, "run": id})
-                batch.refused = {**batch.refused, "internal": batch.refused.get("internal", 0) + 1}
-                if len(batch.examples) < EXAMPLES_MAX:
-                    batch.examples = [*batch.examples, Refusal(id, "internal", f"{error!r:.200}")]
+            elif isinstance(outcome, PenstockError):
+                _refused(batch, id, outcome.code, outcome.message)
+            else:  # one run that cannot be acted upon must not hold up the others
+                log.error("batch.failed", extra={"batch": batch.id, "run": id}, exc_info=outcome)
+                _refused(batch, id, "internal", shown(outcome, 200))
 
     async def _one(self, batch: Batch, id: str) -> None:
         runs, control = self._runs, self._runs.control
@@ -235,6 +233,12 @@ def _same(there: Batch, wanted: Batch) -> Batch:
             hint="choose another id",
         )
     return there
+
+
+def _refused(batch: Batch, id: str, code: str, message: str) -> None:
+    batch.refused = {**batch.refused, code: batch.refused.get(code, 0) + 1}
+    if len(batch.examples) < EXAMPLES_MAX:
+        batch.examples = [*batch.examples, Refusal(id, code, message)]
 
 
 def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
