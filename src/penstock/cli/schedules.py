@@ -446,7 +446,7 @@ def _reword(error: NotFound | Rejected, flag: str) -> None:
     elif error.code == "schedule-exists":
         error.hint = f"give it another id, or first end that one: penstock schedule delete ID{flag}"
     elif error.code == "backfill-invalid":
-        for word, argument in (("`after`", "FROM"), ("`until`", "TO")):
+        for word, argument in (("`begin`", "FROM"), ("`end`", "TO")):
             error.message = error.message.replace(word, argument)
 
 
