@@ -125,6 +125,12 @@ class ValueUnfit(StoreError):
     code = "value-unfit"
 
 
+class FileUnwritable(StoreError):
+    """A file that was asked for cannot be written where it was asked for; nothing of it is left."""
+
+    code = "file-unwritable"
+
+
 class StoreLocked(StoreError):
     """Another process kept the database locked for longer than we wait."""
 

@@ -23,11 +23,12 @@ from penstock.engine.importing import head_of, taken_over
 from penstock.engine.sizes import COMMIT_BYTES_MAX
 from penstock.errors import (
     BundleDamaged,
+    FileUnwritable,
     NotFound,
+    PenstockError,
     Rejected,
     RevisionConflict,
     StoreCorrupt,
-    StoreError,
 )
 from penstock.model.codec import decode_event
 from penstock.ports.data import Archived
@@ -40,6 +41,7 @@ log = logging.getLogger("penstock.engine")
 
 KIND = "archive"
 PAGE = 500
+NAME_CHARACTERS_MAX = 500
 PURGE_EVENTS = 400
 IMPORT_RUNS = 50
 
@@ -398,9 +400,10 @@ def _skipped(error: BundleDamaged) -> None:
     log.warning("archive.unreadable", extra={"error": str(error)})
 
 
-def _unwritable(path: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"{path} cannot be written: {getattr(error, 'strerror', None) or error}",
+def _unwritable(path: Path, error: Exception) -> PenstockError:
+    name = str(path) if len(str(path)) < NAME_CHARACTERS_MAX else f"…{str(path)[-40:]}"
+    return FileUnwritable(
+        f"{name!a} cannot be written: {getattr(error, 'strerror', None) or error}",
         hint="choose a place that can be written to",
     )
 

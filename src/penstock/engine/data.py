@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from penstock.engine.audit import audit
 from penstock.engine.erasure import acts, erase
 from penstock.engine.history import History, Source
 from penstock.engine.roots import check as check_roots
+from penstock.engine.settings import SECONDS_MAX
 from penstock.errors import NotFound, NotOwner, Rejected, StoreCorrupt
 from penstock.model.codec import LARGE_FIELDS, decode_event
 from penstock.model.run import REF_SHIFT
@@ -49,6 +50,7 @@ class LocalData:
         await engine.retention.sweep()
 
     async def payload(self, id: str, seq: int) -> Any:
+        _check_numbers("seq", [seq])
         row, source = await self.source(id)
         if not 1 <= seq <= row.revision:
             raise NotFound(f"run {id} has events 1 to {row.revision}, not {seq}", hint=SEE_HISTORY)
@@ -63,6 +65,7 @@ class LocalData:
 
     async def source(self, id: str, generation: int | None = None) -> tuple[Row, Source]:
         """A run and where its history is read from: the store, or an archive."""
+        check_known(id)
         row = await self._engine.store.find(id, generation)
         if row is not None:
             return row, self._engine.store
@@ -96,6 +99,16 @@ class LocalData:
         tasks: Sequence[str] | None = None,
         events: Sequence[int] | None = None,
     ) -> int:
+        check_known(id)
+        _check_text("by", by)
+        _check_text("reason", reason)
+        if tasks is not None:
+            _check_list("tasks", tasks)
+            for task in tasks:
+                _check_text("tasks", task)
+        if events is not None:
+            _check_list("events", events)
+            _check_numbers("events", events)
         return await erase(self._engine, id, by=by, reason=reason, tasks=tasks, events=events)
 
     async def erasures(self, id: str) -> list[dict[str, Any]]:
@@ -107,12 +120,14 @@ class LocalData:
         self, folder: Path, *, older_than: float | timedelta = 0.0, definition: str | None = None
     ) -> Archived | None:
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-        if not isfinite(age) or age < 0:
+        if type(age) not in (int, float) or not 0 <= age <= SECONDS_MAX:
             raise Rejected(
                 "time-invalid",
-                f"`older_than` is {older_than}, not a duration",
+                "`older_than` is no duration",
                 hint="give seconds, or a timedelta, from 0 on",
             )
+        if definition is not None:
+            _check_text("definition", definition)
         before = self._engine.clock.now() - age
         return await self.files.archive(folder, ended_before=before, definition=definition)
 
@@ -123,12 +138,17 @@ class LocalData:
         return await self.files.list(query)
 
     async def restore(self, id: str) -> int:
+        check_known(id)
         return await self.files.restore(id)
 
     async def export(self, path: Path, query: Query) -> int:
         return await self.files.export(path, query)
 
     async def import_runs(self, path: Path, *, take_open: bool = False) -> int:
+        if type(take_open) is not bool:
+            raise Rejected(
+                "wrong-type", "`take_open` is neither True nor False", hint="say take_open=True"
+            )
         return await self.files.import_runs(path, take_open=take_open)
 
     async def backup(self, path: Path) -> None:
@@ -140,9 +160,50 @@ class LocalData:
     async def audit(self, id: str | None) -> list[str]:
         """Chains and what stands beside the events; of all runs also the archives and, with a key, the roots."""
         engine = self._engine
+        if id is not None:
+            check_known(id)
         problems = await audit(engine.store, id)
         if id is None:
             problems += await self.files.verify()
             if engine.settings.audit_key is not None:
                 problems += await check_roots(engine.store, engine.settings.audit_key)
         return problems
+
+
+def check_known(id: Any) -> None:
+    """An id that some run may have: a text that every store can look for."""
+    if not _is_text(id):
+        raise Rejected(
+            "id-invalid",
+            f"a {type(id).__name__} is given that cannot be the id of a run",
+            hint="give the id as text; `penstock list` shows the runs",
+        )
+
+
+def _check_text(name: str, given: Any) -> None:
+    if not _is_text(given):
+        raise Rejected(
+            "text-invalid",
+            f"`{name}` is a {type(given).__name__} that is no text that can be kept",
+            hint="give a text, without NUL or halves of surrogate pairs",
+        )
+
+
+def _is_text(given: Any) -> bool:
+    if not isinstance(given, str) or "\0" in given:
+        return False
+    with suppress(UnicodeEncodeError):
+        return given.isascii() or bool(given.encode())
+    return False
+
+
+def _check_list(name: str, given: Any) -> None:
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise Rejected(
+            "wrong-type", f"`{name}` is a {type(given).__name__}, not a list", hint="give a list"
+        )
+
+
+def _check_numbers(name: str, given: Sequence[Any]) -> None:
+    if any(type(each) is not int or abs(each) >= 1 << 63 for each in given):
+        raise Rejected("wrong-type", f"`{name}` is no number of an event", hint=SEE_HISTORY)

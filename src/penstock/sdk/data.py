@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import Rejected
 from penstock.ports.data import Archived, DataLife
 from penstock.ports.store import Row
 from penstock.sdk.filters import checked_query
@@ -53,7 +54,7 @@ class Data:
     ) -> Archived | None:
         """Move closed runs that ended so long ago (seconds) out of the store into a new file in the folder. They can still
         be listed (`archived`), shown and read; None if there are none."""
-        return await self._life.archive(Path(folder), older_than=older_than, definition=definition)
+        return await self._life.archive(_path(folder), older_than=older_than, definition=definition)
 
     async def archives(self) -> list[Archived]:
         """The archives of this store, the newest first."""
@@ -69,17 +70,31 @@ class Data:
 
     async def export(self, path: str | Path, **wanted: Any) -> int:
         """Copy runs (all, or those that fit the fields of `Query`) into a new file; how many."""
-        return await self._life.export(Path(path), checked_query(wanted))
+        return await self._life.export(_path(path), checked_query(wanted))
 
     async def import_runs(self, path: str | Path, *, take_open: bool = False) -> int:
         """Take the runs of an exported or archived file that are not here yet, all or none; how many. Open runs go on
         here, so they are taken only with `take_open`, once the engine they come from is stopped."""
-        return await self._life.import_runs(Path(path), take_open=take_open)
+        return await self._life.import_runs(_path(path), take_open=take_open)
 
     async def backup(self, path: str | Path) -> None:
         """Copy the whole database, of one moment, into a new file, while the engine works."""
-        await self._life.backup(Path(path))
+        await self._life.backup(_path(path))
 
     async def sign(self) -> int:
         """Sign the heads of all runs that changed since the last root, with the `audit_key` of the settings."""
         return await self._life.sign()
+
+
+def _path(given: Any) -> Path:
+    """A place in the file system, as the operating system can take it."""
+    try:
+        if isinstance(given, str | Path) and str(given) and b"\0" not in bytes(Path(given)):
+            return Path(given)
+    except UnicodeEncodeError:
+        pass
+    raise Rejected(
+        "text-invalid",
+        f"a {type(given).__name__} is given that is no path",
+        hint="give the path of a file or folder, as text or pathlib.Path",
+    )

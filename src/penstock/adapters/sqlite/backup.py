@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from penstock.adapters.sqlite.database import check, connect, translated
-from penstock.errors import Rejected, StoreCorrupt, StoreError
+from penstock.errors import FileUnwritable, Rejected, StoreCorrupt, StoreError
 
 ANOTHER = "take another backup; the database that it was made of is not touched"
 
@@ -19,10 +19,14 @@ def copy(source: str, target: str) -> None:
     begin anew with every commit.
     """
     place = Path(target)
-    if place.exists():
+    try:
+        there = place.exists()
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    if there:
         raise Rejected("file-exists", f"{target} exists already", hint="choose another name")
     if not place.parent.is_dir():
-        raise StoreError(
+        raise FileUnwritable(
             f"the folder {place.parent} does not exist", hint=f"mkdir -p {place.parent}"
         )
     part = place.with_name(f".{place.name}.{os.getpid()}.part")
@@ -37,12 +41,16 @@ def copy(source: str, target: str) -> None:
     except sqlite3.Error as error:
         raise translated(error, source) from error
     except OSError as error:
-        raise StoreError(
-            f"{target} cannot be written: {error.strerror}",
-            hint="choose a place that can be written to, with room for a copy of the database",
-        ) from error
+        raise _unwritable(target, error) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _unwritable(target: str, error: OSError) -> FileUnwritable:
+    return FileUnwritable(
+        f"{target[-500:]!a} cannot be written: {error.strerror}",
+        hint="choose a place that can be written to, with room for a copy of the database",
+    )
 
 
 def _copy(source: str, target: str) -> None:
