@@ -45,7 +45,7 @@ class Engine:
     def register(
         self, source: Any, *, name: str = "<definition>", by: str | None = None
     ) -> Registered:
-        """A definition by path, text or dict: checked, versioned, kept. The same content again is a no-op."""
+        """A definition by path, text, dict or algebra: checked, versioned, kept. The same content again is a no-op."""
 
     def start(
         self,
