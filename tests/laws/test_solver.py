@@ -44,7 +44,7 @@ TYPES = Types(
     ENVIRONMENT,
     SCHEMA,
     {"t": TaskType(OUTPUT, ("COMPLETED", "SKIPPED"))},
-    {"count": {"type": "integer"}},
+    {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]},
 )
 
 small = st.integers(-4, 13)
@@ -87,7 +87,7 @@ def worlds(draw: st.DrawFn) -> Values:
     if draw(st.booleans()):
         data["other"] = draw(scalars)
     return Values(
-        input=draw(inputs), has_input=True, data=data, tasks={"t": task},
+        input=draw(inputs), has_input=True, data=data, has_data=True, tasks={"t": task},
         iteration=draw(st.integers(1, 4)),
     )  # fmt: skip
 

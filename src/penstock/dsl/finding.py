@@ -28,6 +28,8 @@ CODES = frozenset(
         *("no-path", "cycle-irreducible", "cycle-unconditional"),
         # of how it behaves
         *("no-branch", "no-end", "deadlock", "never-runs", "too-many-states"),
+        # of its branches
+        *("branch-fails", "branch-untyped", "branch-overlap", "branch-dead"),
         # of what tasks refer to
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "path-invalid", "schema-invalid"),

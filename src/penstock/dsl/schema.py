@@ -77,6 +77,7 @@ KINDS: dict[str, Kind] = {
                 "enum": ["exclusive", "parallel", "inclusive", "event"],
             },
             "default": _ID,
+            "ordered": {"type": "boolean"},
         },
         (("kind",),),
     ),

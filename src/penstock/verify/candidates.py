@@ -102,7 +102,7 @@ def _values(chosen: Mapping[tuple[str, ...], Any], types: Types) -> Values:
     values.input, values.has_input = sample(types.input), True
     values.item = sample(types.item)
     data = sample(types.data_schema)
-    values.data = data if isinstance(data, dict) else {}
+    values.data, values.has_data = data if isinstance(data, dict) else {}, True
     for path in chosen:
         if path[0] == "tasks" and len(path) > 1:
             _seen(values, path[1], types)

@@ -111,9 +111,8 @@ def checked_solution(asks: Sequence[Ask], types: Types, values: Values) -> Solut
     """The values as a Solution, if they fit the types and each expression really has its outcome."""
     if not values.has_input:
         values.input = sample(types.input)
-    for name, schema in types.data.items():
-        if name not in values.data:
-            values.data[name] = sample(schema)
+    if not values.has_data:
+        values.data = sample(types.data_schema) or {}
     if not accepts(types.input, values.input) or not accepts(types.data_schema, values.data):
         return None
     if types.item is not None and not accepts(types.item, values.item):

@@ -34,16 +34,16 @@ class Types:
     """What the expressions were compiled with: it says which whole numbers are read as doubles."""
     input: Any = None
     tasks: Mapping[str, TaskType] = field(default_factory=dict[str, TaskType])
-    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Keys that are there for sure; others may be."""
+    data: Any = None
     item: Any = None
     iteration: int = 1
     """The lowest number of a pass here."""
+    modest: int | None = None
+    """Whole numbers are no larger than this: what only very large ones show is left out."""
 
     @property
     def data_schema(self) -> Any:
-        properties = {n: True if s is None else s for n, s in self.data.items()}
-        return {"type": "object", "properties": properties, "required": list(self.data)}
+        return {"type": "object"} if self.data is None else self.data
 
 
 @dataclass(slots=True)
@@ -54,6 +54,7 @@ class Values:
     has_input: bool = False
     """Something read it; otherwise any input will do."""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
+    has_data: bool = False
     globals: dict[str, Any] = field(default_factory=dict[str, Any])
     item: Any = None
     index: int = 0

@@ -144,8 +144,9 @@ class Verification:
 def rules() -> tuple[Callable[[Subject], None], ...]:
     """One for each section of SPEC 3 after structure, in order; imported here, as they know this module."""
     from penstock.verify.behaviour import check_behaviour
+    from penstock.verify.branches import check_branches
 
-    return (check_behaviour,)
+    return (check_behaviour, check_branches)
 
 
 def verify(

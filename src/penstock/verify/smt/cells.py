@@ -106,6 +106,9 @@ class Cell:
                     made = smt.bool(self.name)
                 case "int":
                     made = smt.number(self.name)
+                    modest = self._garden.modest
+                    if modest is not None:
+                        smt.laws += [made >= -modest, made <= modest]
                     smt.laws.append(smt.implies(smt.nice, z3.And(made >= -1000, made <= 1000)))
                 case "double":
                     made = smt.real(self.name)
@@ -238,8 +241,8 @@ class Garden:
     Not `whole`, it speaks only of what was read; the rest is filled in at the end, which mostly fits.
     """
 
-    def __init__(self, smt: Smt, *, whole: bool) -> None:
-        self.smt = smt
+    def __init__(self, smt: Smt, *, whole: bool, modest: int | None = None) -> None:
+        self.smt, self.modest = smt, modest
         self._whole = whole
         self._count = 0
         self._roots: list[tuple[Cell, Term]] = []

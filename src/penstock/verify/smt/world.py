@@ -20,7 +20,7 @@ class World:
 
     def __init__(self, smt: Smt, types: Types, *, whole: bool) -> None:
         self._smt, self._types = smt, types
-        self._garden = Garden(smt, whole=whole)
+        self._garden = Garden(smt, whole=whole, modest=types.modest)
         self._roots: dict[str, Sym] = {}
         self._cells: dict[str, Cell] = {}
         self._tasks: dict[str, _Task] = {}
@@ -107,6 +107,7 @@ class World:
             input=cells.get("input"),
             has_input="input" in cells,
             data=cells.get("data") or {},
+            has_data="data" in cells,
             globals=cells.get("global") or {},
             item=cells.get("item"),
             index=numbers.get("index", 0),

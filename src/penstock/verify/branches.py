@@ -1,0 +1,322 @@
+"""Branches: a choice is complete, and disjoint or knowingly ordered; no condition fails (SPEC 3.3).
+
+For each gateway, and each task with conditions on its links, the solver is asked over the types that `inputSchema`,
+`outputSchema` and annotations give, together with what must have held on every way there: can all branches be false, can
+one fail, can two hold, can one never hold? What it finds is played on the core before it is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.core.plan import Edge, Guard, Node, ScopePlan
+from penstock.dsl.finding import Finding, Path
+from penstock.expr.compile import Expression
+from penstock.verify.behaviour import place
+from penstock.verify.driving import Goal, begun, failing
+from penstock.verify.knowledge import Knowledge, Known
+from penstock.verify.playing import Player
+from penstock.verify.rehearsal import Stage
+from penstock.verify.scenario import Shows
+from penstock.verify.solver import Answer, Ask, Impossible, Solution, Unknown, solve
+from penstock.verify.verification import Proof, Subject
+
+RULE = "3.3"
+MODEST = 1_000_000
+"""What fails only with larger numbers is a note."""
+PAIRS_MAX = 60
+"""Pairs of branches of one gateway that are compared."""
+
+HINTS = {
+    "no-branch": "give the gateway a `default`, or a branch for this case",
+    "branch-fails": "ask `has(…)` first, or let the schema require what is read",
+    "branch-untyped": "say in a schema what is there",
+    "branch-overlap": "make the conditions exclude one another, or say `ordered: true` in the gateway's config",
+    "branch-dead": "correct its condition, or leave the branch out",
+}
+
+
+def check_branches(subject: Subject) -> None:
+    Branches(subject).check()
+
+
+class Branches:
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._knowledge = Knowledge(subject)
+        self._player = Player(subject.plan, self._knowledge)
+        self._sound = True
+        self._choices = 0
+        self._untyped: dict[str, list[tuple[Path, str]]] = {}
+
+    def check(self) -> None:
+        for scope in self._subject.plan.scopes.values():
+            for node in scope.nodes.values():
+                outs = [out.edge for out in node.outs if out.edge.on != "error"]
+                if node.gateway in ("exclusive", "inclusive", "parallel"):
+                    self._choices += 1
+                    self._gateway(scope, node, outs)
+                elif node.gateway is None and node.loop is None and any(e.guard for e in outs):
+                    self._choices += 1
+                    self._links(scope, node, outs)
+        self._say_untyped()
+        if self._sound:
+            message = "every choice has a branch for every case, and no condition can fail"
+            self._subject.prove(RULE, f"{message} ({self._choices} choices)")
+
+    # --- one choice --------------------------------------------------------------------------------------------
+
+    def _gateway(self, scope: ScopePlan, node: Node, outs: list[Edge]) -> None:
+        known = self._knowledge.at(scope, node)
+        default = node.config.get("default")
+        exclusive = node.gateway == "exclusive"
+        if node.gateway != "parallel":
+            branches = [edge for edge in outs if edge.target != default]
+        else:
+            branches = outs
+        earlier: list[Ask] = []
+        for edge in branches:
+            if edge.guard is None:
+                if exclusive:
+                    break
+                continue
+            self._one(scope, node, edge, known, earlier if exclusive else [])
+            if exclusive:
+                earlier.append(self._knowledge.ask(edge.guard, False, known))
+        if exclusive and not node.config.get("ordered"):
+            self._overlaps(scope, node, branches, known)
+        if all(edge.guard is not None for edge in branches) and branches:
+            self._complete(scope, node, branches, known, default)
+
+    def _links(self, scope: ScopePlan, node: Node, outs: list[Edge]) -> None:
+        known = self._knowledge.at(scope, node)
+        for edge in outs:
+            if edge.guard is not None:
+                self._one(scope, node, edge, known, [])
+
+    def _one(
+        self, scope: ScopePlan, node: Node, edge: Edge, known: Known, earlier: list[Ask]
+    ) -> None:
+        """Can this condition fail, and can it hold?"""
+        assert edge.guard is not None
+        where = _link(scope, node, edge)
+        self._fails(scope, node, edge, known, earlier, where)
+        if isinstance(self._solve([*known.asks, *earlier, self._knowledge.ask(edge.guard, True, known)], known), Impossible):  # fmt: skip
+            self._sound = False
+            message = f"the branch from `{node.id}` to `{edge.target}` is never taken: `{edge.guard.text}` can't hold there"
+            if self._said("never-runs", place(scope, edge.target), level="error"):
+                self._subject.proofs.append(_refuted(message))
+                return
+            self._subject.doubt(RULE, "branch-dead", where, message, HINTS["branch-dead"])
+
+    def _fails(
+        self,
+        scope: ScopePlan,
+        node: Node,
+        edge: Edge,
+        known: Known,
+        earlier: list[Ask],
+        where: Path,
+    ) -> None:
+        assert edge.guard is not None
+        asks = [*known.asks, *earlier, self._knowledge.ask(edge.guard, "error", known)]
+        answer = self._solve(asks, known, modest=True)
+        message = f"the condition `{edge.guard.text}` of the link from `{node.id}` to `{edge.target}` can fail"
+        match answer:
+            case Impossible():
+                self._large(asks, known, where, edge.guard)
+            case Unknown():
+                self._unknown("branch-fails", where, message, answer)
+            case Solution():
+                vague = [
+                    r for r in edge.guard.expression.reads if not self._knowledge.typed(r, known)
+                ]
+                if vague:
+                    self._sound = False
+                    for read in vague:
+                        self._untyped.setdefault(_source(read), []).append((where, ".".join(read)))
+                    return
+                goal = self._failing(scope, node, edge)
+                self._refute("branch-fails", where, message, answer, goal)
+
+    def _large(self, asks: list[Ask], known: Known, where: Path, guard: Guard) -> None:
+        """Fails only where numbers leave their 64 bits."""
+        if not _reckons(guard.expression):
+            return
+        if isinstance(self._solve(asks, known), Solution):
+            message = f"`{guard.text}` fails for numbers that leave 64 bits"
+            hint = "give the numbers a `maximum` in the schema if that matters"
+            self._subject.remark("branch-fails", where, message, hint)
+
+    def _failing(self, scope: ScopePlan, node: Node, edge: Edge) -> Goal:
+        target = f"{scope.path}/{node.id}" if scope.path else node.id
+        if node.gateway is not None:
+            return failing("expression-failed", target)
+
+        def goal(stage: Stage) -> Shows | None:
+            failure = stage.run.failure
+            if not stage.run.closed or failure is None or failure.code != "expression-failed":
+                return None
+            shows = Shows(status=stage.run.status, code=failure.code)
+            return shows if edge.name in failure.message else None
+
+        return goal
+
+    def _complete(
+        self,
+        scope: ScopePlan,
+        node: Node,
+        branches: list[Edge],
+        known: Known,
+        default: str | None,
+    ) -> None:
+        """Is there a case that no branch takes?"""
+        asks = [*known.asks]
+        asks += [
+            self._knowledge.ask(e.guard, False, known) for e in branches if e.guard is not None
+        ]
+        answer = self._solve(asks, known)
+        where = place(scope, node.id)
+        if default is not None:
+            if isinstance(answer, Impossible) and not self._is_back(node, default):
+                message = (
+                    f"the default of `{node.id}` is never needed: its branches cover every case"
+                )
+                self._subject.remark("branch-dead", (*where, "config", "default"), message)
+            return
+        message = f"no branch of `{node.id}` holds in some case, and it has no default"
+        target = f"{scope.path}/{node.id}" if scope.path else node.id
+        match answer:
+            case Impossible():
+                self._withdraw("no-branch", where)
+            case Unknown():
+                if not self._said("no-branch", where):
+                    self._unknown("no-branch", where, message, answer, key=True)
+                self._sound = False
+            case Solution():
+                self._sound = False
+                if self._said("no-branch", where, level="error"):
+                    self._subject.proofs.append(_refuted(message))
+                    return
+                self._withdraw("no-branch", where)
+                goal = failing("no-branch", target)
+                self._refute("no-branch", where, message, answer, goal, key=True)
+
+    def _is_back(self, node: Node, default: str) -> bool:
+        return any(out.edge.target == default and out.role != 0 for out in node.outs)
+
+    def _overlaps(self, scope: ScopePlan, node: Node, branches: list[Edge], known: Known) -> None:
+        """Two branches hold, and neither order can be meant for sure: one is not the narrower case of the other."""
+        guarded = [edge for edge in branches if edge.guard is not None]
+        pairs = [(a, b) for i, a in enumerate(guarded) for b in guarded[i + 1 :]]
+        for first, second in pairs[:PAIRS_MAX]:
+            assert first.guard is not None
+            assert second.guard is not None
+            ask = self._knowledge.ask
+            both = [*known.asks, ask(first.guard, True, known), ask(second.guard, True, known)]
+            answer = self._solve(both, known)
+            if not isinstance(answer, Solution):
+                continue
+            narrower = [*known.asks, ask(first.guard, True, known), ask(second.guard, False, known)]
+            if not isinstance(self._solve(narrower, known), Solution):
+                continue  # a cascade, from narrow to wide
+            path = f"{scope.path}/{first.target}" if scope.path else first.target
+            scenario = self._player.play(answer, begun(path))
+            if scenario is None:
+                continue
+            self._sound = False
+            message = (
+                f"the branches of `{node.id}` to `{first.target}` and to `{second.target}` both hold in some case; "
+                "the first is taken"
+            )
+            where = _link(scope, node, second)
+            hint = HINTS["branch-overlap"]
+            self._subject.notes.add(
+                "branch-overlap", where, message, hint, level="warning", counterexample=scenario
+            )
+            self._subject.proofs.append(replace(_refuted(message), verdict="unknown"))
+            return
+
+    # --- answers and what is said of them ----------------------------------------------------------------------
+
+    def _solve(self, asks: list[Ask], known: Known, *, modest: bool = False) -> Answer:
+        types = replace(known.types, modest=MODEST) if modest else known.types
+        return solve(asks, types, units=self._subject.budget.solver)
+
+    def _refute(
+        self,
+        code: str,
+        where: Path,
+        message: str,
+        answer: Solution,
+        goal: Goal,
+        *,
+        key: bool = False,
+    ) -> None:
+        self._sound = False
+        scenario = self._player.play(answer, goal)
+        if scenario is not None:
+            self._subject.refute(RULE, code, where, message, scenario, HINTS[code], key=key)
+            return
+        reason = "no run was found that comes there with such values"
+        self._subject.doubt(RULE, code, where, f"perhaps {message}: {reason}", HINTS[code], key=key)
+
+    def _unknown(
+        self, code: str, where: Path, message: str, answer: Unknown, *, key: bool = False
+    ) -> None:
+        self._sound = False
+        hint = answer.hint or HINTS[code]
+        text = f"perhaps {message}: it stands in the way of a proof that {_gist(answer.reason)}"
+        self._subject.doubt(RULE, code, where, text, hint, key=key)
+
+    def _say_untyped(self) -> None:
+        """One word for each source of which nothing is known."""
+        for source, reads in self._untyped.items():
+            names = ", ".join(f"`{name}`" for name in dict.fromkeys(name for _, name in reads))
+            message = f"nothing says what {names} is, and a condition that reads it fails if it is not as expected"
+            hint = HINTS["branch-untyped"]
+            if source == "input":
+                hint = "give the definition an `inputSchema`"
+            elif source.startswith("tasks."):
+                hint = (
+                    f"give `{source[6:]}` an `outputSchema`, or annotate what its activity returns"
+                )
+            self._subject.doubt(RULE, "branch-untyped", reads[0][0], message, hint)
+
+    def _said(self, code: str, where: Path, *, level: str | None = None) -> bool:
+        return any(f for f in self._findings(code, where) if level is None or f.level == level)
+
+    def _findings(self, code: str, where: Path) -> list[Finding]:
+        found = self._subject.notes.findings
+        return [f for f in found if f.code == code and f.place.path == where]
+
+    def _withdraw(self, code: str, where: Path) -> None:
+        """A doubt of another rule that is settled here."""
+        for finding in self._findings(code, where):
+            if finding.level == "warning":
+                self._subject.notes.findings.remove(finding)
+                self._subject.proofs[:] = [
+                    proof for proof in self._subject.proofs if proof.message != finding.message
+                ]
+
+
+def _refuted(message: str) -> Proof:
+    return Proof(RULE, "refuted", message)
+
+
+def _link(scope: ScopePlan, node: Node, edge: Edge) -> Path:
+    return (*place(scope, node.id)[:-2], "links", edge.index, "condition", "expression")
+
+
+def _source(read: tuple[str, ...]) -> str:
+    return ".".join(read[:2]) if read[0] == "tasks" else read[0]
+
+
+def _reckons(expression: Expression) -> bool:
+    return any(symbol in expression.text for symbol in "+-*/")
+
+
+def _gist(reason: str) -> str:
+    if reason.startswith("the solver"):
+        return reason
+    return f"the solver can't see through {reason}"

@@ -1,0 +1,453 @@
+"""Knowledge: what holds whenever a task is reached: which tasks are over, what their outputs are, what must have held.
+
+By dominators: a task on every way to another is over when that begins. Conditions are kept only where all they read
+stays as it was; what a `transform` computed is replaced by its formula, so that conditions over it speak of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from penstock.core.plan import INTERNAL, Edge, Formula, Guard, Node, Plan, ScopePlan, environment
+from penstock.expr.compile import Expression
+from penstock.expr.tree import Bind, Comprehension, Has, Ident, Index, Literal, Select, children
+from penstock.expr.tree import Node as Tree
+from penstock.expr.typecheck import check
+from penstock.verify.samples import resolve
+from penstock.verify.solver import Ask, Wanted
+from penstock.verify.types import TaskType, Types
+from penstock.verify.verification import Subject
+
+_PLAIN = ("int", "double", "string", "bool", "null", "list", "map", "dyn", "free")
+_ROOTS = frozenset({"input", "tasks", "data", "item", "index", "iteration"})
+Read = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """At one task: types, what must have held, and formulas that stand for what was computed."""
+
+    types: Types
+    asks: tuple[Ask, ...]
+    formulas: Mapping[Read, Tree]
+    over: frozenset[str]
+
+
+class Knowledge:
+    """Of one definition."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject, self._plan = subject, subject.plan
+        self.environment = environment(subject.definition)
+        self._dominators: dict[str, dict[str, str | None]] = {}
+        self._writers = _writers(subject.plan)
+        self._known: dict[tuple[str, str], Known] = {}
+        self._data = self._data_schema()
+        self._named: dict[str, list[Node]] = {}
+        for scope in subject.plan.scopes.values():
+            for node in scope.nodes.values():
+                self._named.setdefault(node.id, []).append(node)
+
+    def at(self, scope: ScopePlan, node: Node) -> Known:
+        """Once the task is over, well."""
+        key = (scope.path, node.id)
+        if key not in self._known:
+            self._known[key] = self._find(scope, node)
+        return self._known[key]
+
+    def expression(self, expression: Expression, known: Known) -> Expression:
+        """The expression with what was computed before replaced by its formula."""
+        return _substituted(expression, known.formulas, self.environment)
+
+    def ask(self, guard: Guard, wanted: Wanted, known: Known) -> Ask:
+        return self.expression(guard.expression, known), wanted
+
+    def output_schema(self, node: Node) -> Any:
+        """What its output fits if it completes; None: anything."""
+        if node.task.output_schema is not None:
+            return node.task.output_schema
+        match node.type:
+            case "signal" | "form":
+                return node.config.get("schema")
+            case "transform":
+                names = list(node.formulas)
+                return {
+                    "type": "object", "properties": dict.fromkeys(names, True), "required": names,
+                    "additionalProperties": False,
+                }  # fmt: skip
+            case "map":
+                return {"type": "array"}
+            case "activity":
+                signature = (self._subject.activities or {}).get(node.config.get("activity", ""))
+                found = None if signature is None else signature.result
+                return None if found is True else found
+            case _:
+                return None
+
+    def typed(self, read: Read, known: Known) -> bool:
+        """A schema, or the engine itself, says what is there."""
+        match read[0]:
+            case "input":
+                return _described(known.types.input, read[1:])
+            case "data":
+                name = read[1] if len(read) > 1 else ""
+                return name not in self._writers
+            case "tasks":
+                if len(read) < 3 or read[2] != "output":
+                    return len(read) < 4
+                task = known.types.tasks.get(read[1])
+                return task is not None and _described(task.schema, read[3:])
+            case "index" | "iteration" | "run" | "now":
+                return True
+            case _:
+                return False
+
+    # --- what holds ----------------------------------------------------------------------------------------------
+
+    def _find(self, scope: ScopePlan, node: Node) -> Known:
+        over: dict[str, TaskType] = {}
+        edges: list[tuple[ScopePlan, Edge]] = []
+        cursor: tuple[ScopePlan, str] | None = (scope, node.id)
+        first = True
+        while cursor is not None:
+            where, at = cursor
+            self._climb(where, at, over, edges, include=first)
+            first = False
+            cursor = None if where.parent is None else (where.parent, where.owner)
+        types = Types(
+            self.environment,
+            self._subject.definition.input_schema,
+            self._visible(scope, over),
+            self._data,
+            iteration=1,
+        )
+        formulas = self._formulas(over)
+        known = Known(types, (), formulas, frozenset(over))
+        asks: list[Ask] = []
+        for where, edge in reversed(edges):
+            asks += self._passed(where, edge, known)
+        asks += self._computed(over, known)
+        return replace(known, asks=tuple(asks))
+
+    def _climb(
+        self,
+        scope: ScopePlan,
+        id: str,
+        over: dict[str, TaskType],
+        edges: list[tuple[ScopePlan, Edge]],
+        *,
+        include: bool,
+    ) -> None:
+        """From a task up to where its scope begins."""
+        dominators = self._dominating(scope)
+        at = id
+        if include:
+            over[id] = self._task_type(scope.nodes[id], None, well=True)
+        while True:
+            node = scope.nodes[at]
+            above = dominators.get(at)
+            if above is None:
+                return
+            single = node.arrivals[0] if len(node.arrivals) == 1 else None
+            if single is not None:
+                edges.append((scope, single))
+            well = single is not None and single.on == "success"
+            over.setdefault(above, self._task_type(scope.nodes[above], single, well=well))
+            at = above
+
+    def _task_type(self, node: Node, edge: Edge | None, *, well: bool) -> TaskType:
+        """`edge`: the only way on from it, if there is only one; `well`: it did not fail."""
+        schema = self.output_schema(node)
+        if node.loop is not None or node.body is not None:
+            return TaskType(schema, nulls=False)
+        statuses = ["COMPLETED"]
+        if node.conditions:
+            statuses.append("SKIPPED")
+        if edge is not None and edge.on == "error":
+            statuses = ["FAILED"]
+        elif not well and any(out.edge.on != "success" for out in node.outs):
+            statuses.append("FAILED")
+        return TaskType(schema, tuple(statuses))
+
+    def _visible(self, scope: ScopePlan, over: Mapping[str, TaskType]) -> dict[str, TaskType]:
+        """Tasks that are over, and the others in sight, of which less is known."""
+        found = dict(over)
+        cursor: ScopePlan | None = scope
+        while cursor is not None:
+            for id, node in cursor.nodes.items():
+                body = node.loop
+                found.setdefault(
+                    id, TaskType(self.output_schema(node), nulls=body is None and node.body is None)
+                )
+                if body is not None:
+                    for inner in _all_nodes(body):
+                        found.setdefault(inner.id, TaskType(self.output_schema(inner)))
+            cursor = cursor.parent
+        return found
+
+    def _passed(self, scope: ScopePlan, edge: Edge, known: Known) -> list[Ask]:
+        """What held when this link was taken, as far as it still does."""
+        source = scope.nodes.get(edge.source)
+        if source is None or edge.on == "error":
+            return []
+        guards: list[tuple[Guard, Wanted]] = []
+        exclusive = source.gateway == "exclusive"
+        default = source.config.get("default") if source.gateway else None
+        if source.gateway in ("exclusive", "inclusive") and default == edge.target:
+            others = [o.edge for o in source.outs if o.edge.on != "error" and o.edge is not edge]
+            guards = [
+                (o.guard, False) for o in others if o.guard is not None and o.target != default
+            ]
+        else:
+            for out in source.outs if exclusive else ():
+                other = out.edge
+                if other is edge:
+                    break
+                if other.guard is not None and other.on != "error" and other.target != default:
+                    guards.append((other.guard, False))
+            if edge.guard is not None:
+                guards.append((edge.guard, True))
+        return [self.ask(g, w, known) for g, w in guards if self._lasting(g.expression, known)]
+
+    def _lasting(self, expression: Expression, known: Known) -> bool:
+        """What it reads is now as it was when it was asked."""
+        return all(self._fixed(read, known.over, known.formulas) for read in expression.reads)
+
+    def _fixed(self, read: Read, over: frozenset[str], formulas: Mapping[Read, Tree]) -> bool:
+        match read[0]:
+            case "input" | "item" | "index" | "iteration" | "run":
+                return True
+            case "tasks":
+                return len(read) > 1 and read[1] in over
+            case "data":
+                if len(read) < 2:
+                    return not self._writers
+                return read[1] not in self._writers or read[:2] in formulas
+            case _:
+                return False
+
+    # --- what was computed ---------------------------------------------------------------------------------------
+
+    def _formulas(self, over: Mapping[str, TaskType]) -> dict[Read, Tree]:
+        """Formulas of transforms that are over, the earliest first, over what never changes."""
+        found: dict[Read, Tree] = {}
+        done = frozenset(over)
+        for id in reversed(list(over)):
+            node = self._transform(id)
+            if node is None or over[id].statuses != ("COMPLETED",):
+                continue
+            for name, formula in node.formulas.items():
+                expression = cast("Formula", formula).expression
+                if expression.type.name not in _PLAIN:
+                    continue
+                if not all(self._fixed(read, done, found) for read in expression.reads):
+                    continue
+                tree = _replaced(expression.tree, found)
+                if tree is None:
+                    continue
+                found["tasks", id, "output", name] = tree
+                if self._writers.get(name) == [node.path] and self._plan_merge(name):
+                    found["data", name] = tree
+        return found
+
+    def _plan_merge(self, name: str) -> bool:
+        return self._plan.merges.get(name) in (None, "last")
+
+    def _transform(self, id: str) -> Node | None:
+        """The one of that name that is not in a loop, if there is but one."""
+        found = self._named.get(id, [])
+        return found[0] if len(found) == 1 and found[0].type == "transform" else None
+
+    def _computed(self, over: Mapping[str, TaskType], known: Known) -> list[Ask]:
+        """Its formulas had values, or it would have failed."""
+        asks: list[Ask] = []
+        for id in over:
+            node = self._transform(id)
+            if node is None or over[id].statuses != ("COMPLETED",):
+                continue
+            for formula in node.formulas.values():
+                expression = cast("Formula", formula).expression
+                if self._lasting(expression, known):
+                    asks.append((self.expression(expression, known), "value"))
+        return asks
+
+    def _data_schema(self) -> Any:
+        """Keys that nobody writes keep their first value; those that are not declared and not written never exist."""
+        properties: dict[str, Any] = {}
+        declared = self._subject.definition.data
+        for name, datum in declared.items():
+            properties[name] = True if name in self._writers else {"const": datum.value}
+        for name in self._writers:
+            properties.setdefault(name, True)
+        return {
+            "type": "object", "properties": properties, "required": list(declared),
+            "additionalProperties": False,
+        }  # fmt: skip
+
+    # --- dominators ----------------------------------------------------------------------------------------------
+
+    def _dominating(self, scope: ScopePlan) -> dict[str, str | None]:
+        if scope.path not in self._dominators:
+            self._dominators[scope.path] = dominators(scope)
+        return self._dominators[scope.path]
+
+
+def dominators(scope: ScopePlan) -> dict[str, str | None]:
+    """For each task the nearest that lies on every way to it; None for where the scope begins."""
+    following = {
+        id: [out.target for out in node.outs if out.role == INTERNAL]
+        for id, node in scope.nodes.items()
+    }
+    order = _order(scope.entry.id, following)
+    place = {id: number for number, id in enumerate(order)}
+    before: dict[str, list[str]] = {id: [] for id in order}
+    for id in order:
+        for target in following[id]:
+            if target in place:
+                before[target].append(id)
+    found: dict[str, str | None] = {scope.entry.id: None}
+    for id in order[1:]:  # a scope has no cycles: one round is enough
+        above: str | None = None
+        for source in before[id]:
+            if source not in found:
+                continue
+            above = source if above is None else _meet(above, source, found, place)
+        found[id] = above
+    return found
+
+
+def _order(entry: str, following: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each task after all that lead to it."""
+    order: list[str] = []
+    seen = {entry}
+    stack = [(entry, iter(following[entry]))]
+    while stack:
+        id, rest = stack[-1]
+        for target in rest:
+            if target not in seen and target in following:
+                seen.add(target)
+                stack.append((target, iter(following[target])))
+                break
+        else:
+            stack.pop()
+            order.append(id)
+    return order[::-1]
+
+
+def _meet(a: str, b: str, found: Mapping[str, str | None], place: Mapping[str, int]) -> str:
+    while a != b:
+        if place[a] > place[b]:
+            a = found[a] or a
+        else:
+            b = found[b] or b
+    return a
+
+
+def _all_nodes(scope: ScopePlan) -> list[Node]:
+    found: list[Node] = []
+    waiting = [scope]
+    while waiting:
+        for node in waiting.pop().nodes.values():
+            if node.loop is not None:
+                waiting.append(node.loop)
+            else:
+                found.append(node)
+    return found
+
+
+def _writers(plan: Plan) -> dict[str, list[str]]:
+    """Keys of the run's data, and the tasks that write them."""
+    found: dict[str, list[str]] = {}
+    for scope in plan.scopes.values():
+        for node in scope.nodes.values():
+            names = list(node.formulas) if node.type == "transform" else []
+            for doing in (*node.on_complete, *node.on_error):
+                names += [name for name, _ in doing.set]
+            for name in names:
+                # Twice in one task, or in a loop, is more than one writer.
+                repeated = scope.kind != "run" or names.count(name) > 1
+                found.setdefault(name, []).extend([node.path] * (2 if repeated else 1))
+    return found
+
+
+def _described(schema: Any, path: Read) -> bool:
+    root = schema
+    for name in path:
+        rules = resolve(schema, root)
+        if not isinstance(rules, Mapping):
+            return False
+        known = cast("Mapping[str, Any]", rules)
+        properties = cast("Mapping[str, Any]", known.get("properties") or {})
+        schema = properties.get(name)
+        if schema is None:
+            # Not declared: where nothing else may be there, it is known to be missing.
+            return known.get("additionalProperties") is False
+    found = resolve(schema, root)
+    return isinstance(found, Mapping) and len(cast("Mapping[str, Any]", found)) > 0
+
+
+# --- formulas in place of what they gave -------------------------------------------------------------------------
+
+
+def _substituted(expression: Expression, formulas: Mapping[Read, Tree], env: Any) -> Expression:
+    if not formulas or not any(read[: len(f)] == f for read in expression.reads for f in formulas):
+        return expression
+    tree = _replaced(expression.tree, formulas)
+    if tree is None:
+        return expression
+    try:
+        return Expression(expression.text, tree, check(expression.text, tree, env))
+    except Exception:  # what does not fit together is left as it was written: less is known of it
+        return expression
+
+
+def _replaced(tree: Tree, formulas: Mapping[Read, Tree]) -> Tree | None:
+    """None where a loop variable hides what is read."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        stack.extend(children(node))
+        if isinstance(node, Bind) and node.variable in _ROOTS:
+            return None
+        if isinstance(node, Comprehension) and {node.variable, node.second} & _ROOTS:
+            return None
+    return _rewrite(tree, formulas)
+
+
+def _rewrite(value: Any, formulas: Mapping[Read, Tree]) -> Any:
+    if isinstance(value, Has):
+        path = _path(Select(value.position, value.operand, value.field))
+        if path is not None and path in formulas:
+            return Literal(value.position, True)
+    if isinstance(value, Select | Index):
+        path = _path(value)
+        if path is not None and path in formulas:
+            return formulas[path]
+    if isinstance(value, tuple):
+        return tuple(_rewrite(part, formulas) for part in cast("tuple[Any, ...]", value))
+    if hasattr(value, "__dataclass_fields__"):
+        parts = {
+            name: _rewrite(getattr(value, name), formulas)
+            for name in value.__dataclass_fields__
+            if name not in ("position", "value") or not isinstance(value, Literal)
+        }
+        return replace(value, **{k: v for k, v in parts.items() if v is not getattr(value, k)})
+    return value
+
+
+def _path(node: Tree) -> Read | None:
+    keys: list[str] = []
+    while True:
+        match node:
+            case Select(optional=False):
+                keys.append(node.field)
+                node = node.operand
+            case Index(optional=False, key=Literal(value=str() as key)):
+                keys.append(key)
+                node = node.operand
+            case Ident():
+                return (node.name, *reversed(keys))
+            case _:
+                return None

@@ -1,0 +1,131 @@
+"""Playing: a Solution's values as a run on the core, until something is seen; what happened is a Scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from penstock.core.plan import Formula, Guard, Node, Plan, Value
+from penstock.model.run import OPEN_TASK, TaskState
+from penstock.verify.driving import Goal
+from penstock.verify.knowledge import Knowledge
+from penstock.verify.rehearsal import Stage, Unplayable
+from penstock.verify.samples import sample
+from penstock.verify.scenario import Complete, EndChild, Fail, Fire, Scenario, Signal, Step, Submit
+from penstock.verify.solver import Solution
+
+STEPS_MAX = 300
+
+
+class Player:
+    """Plays solutions of one definition."""
+
+    def __init__(self, plan: Plan, knowledge: Knowledge) -> None:
+        self._plan, self._knowledge = plan, knowledge
+        self._reads: dict[str, list[tuple[str, ...]]] | None = None
+
+    def play(
+        self, solution: Solution, goal: Goal, *, steps_max: int = STEPS_MAX
+    ) -> Scenario | None:
+        """A scenario in which the goal is seen; None if the run went elsewhere."""
+        stage = Stage(self._plan)
+        given = solution.input
+        if not solution.values.has_input or self._plan.definition.input_schema is None:
+            given = self._guessed("input", given)
+        steps: list[Step] = []
+        try:
+            stage.start(given)
+            while True:
+                shows = goal(stage)
+                if shows is not None:
+                    return Scenario(given, tuple(steps), shows)
+                step = self._next(stage, solution)
+                if step is None or len(steps) >= steps_max:
+                    return None
+                stage.step(step)
+                steps.append(step)
+        except Unplayable:
+            return None
+
+    def _next(self, stage: Stage, solution: Solution) -> Step | None:
+        for path, scope in stage.run.scopes.items():
+            nodes = self._plan.scopes[scope.plan].nodes
+            for id, state in scope.tasks.items():
+                node = nodes[id]
+                if state.status in OPEN_TASK and node.body is None and node.loop is None:
+                    step = self._step(stage.flow.key(path, id), node, state, solution)
+                    if step is not None:
+                        return step
+                if state.map is not None and not state.map.closed:
+                    return Signal(node.config["more"], None)
+        return None
+
+    def _step(self, key: str, node: Node, state: TaskState, solution: Solution) -> Step | None:
+        wanted = solution.values.tasks.get(node.id, {}).get("status")
+        if wanted == "FAILED":
+            if node.type == "subworkflow":
+                return EndChild(key, code="error")
+            if state.attempt:
+                return Fail(key)
+            if state.due is not None or state.deadline is not None:
+                return Fire(key)
+        match node.type:
+            case "timer":
+                return Fire(key)
+            case "subworkflow":
+                return EndChild(key, self._output(node, solution))
+            case "signal":
+                return Signal(node.config["name"], self._output(node, solution))
+            case "form":
+                return Submit(key, self._output(node, solution))
+            case _:
+                return Complete(key, self._output(node, solution)) if state.attempt else None
+
+    def _output(self, node: Node, solution: Solution) -> Any:
+        schema = self._knowledge.output_schema(node)
+        if schema is not None:
+            return solution.outputs[node.id] if node.id in solution.outputs else sample(schema)
+        return self._guessed(node.id, solution.outputs.get(node.id))
+
+    def _guessed(self, source: str, value: Any) -> Any:
+        """The value, with something in all that is read of it anywhere: nothing fails for want of it."""
+        if self._reads is None:
+            self._reads = _reads(self._plan)
+        for path in self._reads.get(source, ()):
+            value = _put(value, path)
+        return value
+
+
+def _reads(plan: Plan) -> dict[str, list[tuple[str, ...]]]:
+    """Paths below `input`, and below the outputs of tasks, that expressions read."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for read in _all_reads(plan):
+        if len(read) > 1 and read[0] == "input":
+            found.setdefault("input", []).append(read[1:])
+        elif len(read) > 3 and read[0] == "tasks" and read[2] == "output":
+            found.setdefault(read[1], []).append(read[3:])
+    return found
+
+
+def _all_reads(plan: Plan) -> Iterable[tuple[str, ...]]:
+    parts: list[Formula | Guard | Value] = list((plan.outputs or {}).values())
+    for scope in plan.scopes.values():
+        for node in scope.nodes.values():
+            # Not of conditions: what those read the solution says.
+            parts += [*node.formulas.values(), *node.values.values()]
+            parts += [given.template for given in node.inputs if given.template is not None]
+    for part in parts:
+        if isinstance(part, Formula):
+            yield from part.expression.reads
+        elif isinstance(part, Value):
+            yield from part.reads
+
+
+def _put(whole: Any, path: tuple[str, ...]) -> Any:
+    if not path:
+        return 1 if whole is None else whole
+    if whole is not None and not isinstance(whole, dict):
+        return whole
+    node = dict(cast("dict[str, Any]", whole or {}))
+    node[path[0]] = _put(node.get(path[0]), path[1:])
+    return node
