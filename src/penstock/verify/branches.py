@@ -18,7 +18,7 @@ from penstock.verify.knowledge import Knowledge, Known
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
-from penstock.verify.solver import Answer, Ask, Impossible, Solution, Unknown, solve
+from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.3"
@@ -44,6 +44,7 @@ class Branches:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._knowledge = Knowledge(subject)
+        self._solver = Solver(units=subject.budget.solver)
         self._player = Player(subject.plan, self._knowledge)
         self._sound = True
         self._choices = 0
@@ -241,7 +242,7 @@ class Branches:
 
     def _solve(self, asks: list[Ask], known: Known, *, modest: bool = False) -> Answer:
         types = replace(known.types, modest=MODEST) if modest else known.types
-        return solve(asks, types, units=self._subject.budget.solver)
+        return self._solver.solve(asks, types)
 
     def _refute(
         self,

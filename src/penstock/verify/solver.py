@@ -30,7 +30,6 @@ INSTALL = "pip install 'penstock[verify]'"
 UNITS_MAX = 2_000_000
 """What the solver may spend on one question, in its own units."""
 MEMORY_MEBIBYTES_MAX = 512
-_IDLE_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +64,45 @@ def available() -> bool:
     return importlib.util.find_spec("z3") is not None
 
 
-_idle: list[Any] = []
-"""Contexts of z3 that nobody uses; one is used by one thread at a time."""
+class Solver:
+    """Answers questions one after another; the same questions in the same order have the same answers. One thread."""
 
+    def __init__(self, *, units: int = UNITS_MAX) -> None:
+        self._units = units
+        self._context: Any = None
 
-def solve(asks: Sequence[Ask], types: Types, *, units: int = UNITS_MAX) -> Answer:
-    """Values for which each expression has its outcome, all together."""
-    if not available():
+    def solve(self, asks: Sequence[Ask], types: Types) -> Answer:
+        """Values for which each expression has its outcome, all together."""
+        if not available():
+            found = _search(asks, types)
+            if found is not None:
+                return found
+            return Unknown("the solver z3 is not installed", INSTALL)
+        engine = importlib.import_module("penstock.verify.smt.question")
+        if self._context is None:
+            self._context = engine.Smt()
+        try:
+            accept = partial(checked_solution, asks, types)
+            answer = engine.answer(self._context, asks, types, self._units, accept)
+        except RecursionError:
+            return Unknown("the expression is nested too deep for the solver")
+        except engine.Failed as failed:
+            self._context = None
+            return Unknown(str(failed))
+        if answer.impossible:
+            return Impossible()
+        if answer.solution is not None:
+            return answer.solution
         found = _search(asks, types)
         if found is not None:
             return found
-        return Unknown("the solver z3 is not installed", INSTALL)
-    engine = importlib.import_module("penstock.verify.smt.question")
-    context = _idle.pop() if _idle else engine.Smt()
-    try:
-        accept = partial(checked_solution, asks, types)
-        answer = engine.answer(context, asks, types, units, accept)
-    except RecursionError:
-        return Unknown("the expression is nested too deep for the solver")
-    except engine.Failed as failed:
-        return Unknown(str(failed))
-    else:
-        if len(_idle) < _IDLE_MAX:
-            _idle.append(context)
-    if answer.impossible:
-        return Impossible()
-    if answer.solution is not None:
-        return answer.solution
-    found = _search(asks, types)
-    if found is not None:
-        return found
-    parts = ", ".join(answer.reasons[:3])
-    return Unknown(parts or "the solver gave up within its budget")
+        parts = ", ".join(answer.reasons[:3])
+        return Unknown(parts or "the solver gave up within its budget")
+
+
+def solve(asks: Sequence[Ask], types: Types, *, units: int = UNITS_MAX) -> Answer:
+    """One question alone; for many use one Solver, which is faster."""
+    return Solver(units=units).solve(asks, types)
 
 
 def _search(asks: Sequence[Ask], types: Types) -> Solution | None:

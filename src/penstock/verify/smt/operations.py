@@ -249,8 +249,12 @@ class Operations:
                         found.append(smt.all(more, beyond))
                 return smt.truth(smt.any(*found))
             case Map():
+                if isinstance(member, Int | Bool | Double):
+                    return smt.truth(smt.false)  # the keys of JSON are texts
                 if not isinstance(member, Text):
-                    return smt.truth(self.unsure("a key that is no text", container.ident))
+                    reason = "a key that is no text"
+                    error = self.unsure(reason, "error", container.ident, _key(member))
+                    return smt.truth(self.unsure(reason, container.ident, _key(member)), error)
                 return smt.truth(self.key_in(container, member.it))
             case Other():
                 reason = "`in` a value that is not modelled"
@@ -300,6 +304,8 @@ class Operations:
                     if literal is not None:
                         found = smt.choose(key.it == literal, self.select(container, name), found)
                 return found
+            case (Map(), Int() | Bool() | Double()):
+                return smt.failed()  # the keys of JSON are texts
             case (List() | Map() | Other() | Maybe(), _):
                 smt.reasons["an index that is not modelled"] = None
                 return smt.anything("index")
