@@ -46,9 +46,8 @@ unit: $(TOOLS)
 bench: $(TOOLS) ## speed, side by side with the raw limit and with peers
 	@$(BIN)/python bench/run.py $(ARGS)
 
-crash: $(TOOLS) ## kill -9 at every named point and at random; power loss
+crash: $(TOOLS) ## kill -9 at every named point and at random, on both stores; power loss, a killed server
 	@$(BIN)/python tests/crash/run.py $(ARGS)
-	@$(BIN)/python tests/crash/run.py --store postgres $(ARGS)
 
 soak: $(TOOLS) ## 30 minutes of mixed load with retention on: memory, files and latency stay flat
 	@$(BIN)/python tests/soak/run.py $(ARGS)

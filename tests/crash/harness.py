@@ -21,12 +21,14 @@ from typing import Any
 import msgspec
 
 from crash.judge import Verdict, judge
-from crash.victim import LIFE_SECONDS_MAX, Orders
+from crash.victim import ENDED, LIFE_SECONDS_MAX, STOPPED, Orders
 from support.postgres import Server
 
 HERE = Path(__file__).resolve().parent
 KILLED = -signal.SIGKILL
-ENDED, STOPPED = 0, 3
+WAIT_SECONDS_MAX = LIFE_SECONDS_MAX + 20
+"""Longer than a life is allowed to take: one that hangs says so itself (`victim.overdue`), and where."""
+WORDS_BYTES_MAX = 6000
 LIVES_MAX = 12
 """After its kills a story gets so many lives to end; it should take one."""
 
@@ -50,6 +52,9 @@ class Bell:
             raise Stuck(f"nobody rang within {seconds_max:g} s")
         return os.read(self._pipe, 1000)
 
+    def fileno(self) -> int:
+        return self._pipe
+
     def close(self) -> None:
         self._selector.close()
         os.close(self._pipe)
@@ -60,6 +65,7 @@ class Nursery:
 
     def __init__(self, errors: Path, module: str = "crash.victim") -> None:
         self._errors = errors.open("ab")
+        self._path, self._begun = errors, 0
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "nursery.py"), module],
             stdin=subprocess.PIPE,
@@ -92,20 +98,23 @@ class Nursery:
     def bear(self, orders: msgspec.Struct) -> int:
         """Begin a life."""
         assert self._process.stdin is not None
+        self._begun = self._path.stat().st_size
         self._process.stdin.write(msgspec.json.encode(orders) + b"\n")
         self._process.stdin.flush()
         self.pid = self._line(10)
         return self.pid
 
-    def wait(self, seconds_max: float = LIFE_SECONDS_MAX) -> int:
+    def wait(self, seconds_max: float = WAIT_SECONDS_MAX) -> int:
         """The exit status, negative for a signal."""
         status = self._line(seconds_max)
         self.pid = 0
         return status
 
     def kill(self) -> None:
+        """End the life, if there is one; it may just have ended by itself."""
         if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
             self.wait()
 
     def live(
@@ -113,18 +122,36 @@ class Nursery:
     ) -> int:
         """A whole life; with `kill_after` seconds (from when it has rung the bell, if there is one) it is killed."""
         self.bear(orders)
-        if kill_after is not None:
-            if bell is not None:
-                bell.wait(LIFE_SECONDS_MAX)
-            time.sleep(kill_after)  # not to wait for anything: the time is the fault
-            if not self._selector.select(0):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
         try:
+            if kill_after is not None and (bell is None or self.rung(bell)):
+                time.sleep(kill_after)  # not to wait for anything: the time is the fault
+                if not self._selector.select(0):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(self.pid, signal.SIGKILL)
             return self.wait()
         except Stuck:
             self.kill()
             raise
+
+    def rung(self, bell: Bell, seconds_max: float = WAIT_SECONDS_MAX) -> bool:
+        """Wait until this life has rung; False if it has ended without."""
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as either:
+            either.register(bell, selectors.EVENT_READ)
+            either.register(self._process.stdout, selectors.EVENT_READ)
+            ready = {key.fileobj for key, _ in either.select(seconds_max)}
+        if bell in ready:
+            bell.wait(0)
+            return True
+        if not ready:
+            raise Stuck(f"process {self.pid} did not ring within {seconds_max:g} s")
+        return False
+
+    def words(self) -> str:
+        """The last of what this life wrote to its standard error."""
+        with self._path.open("rb") as file:
+            file.seek(max(self._begun, self._path.stat().st_size - WORDS_BYTES_MAX))
+            return file.read().decode(errors="replace").strip() or "it wrote nothing"
 
     def _line(self, seconds_max: float) -> int:
         if not self._selector.select(seconds_max):
@@ -173,13 +200,17 @@ def tell(
             if status == KILLED:
                 story.kills += 1
             elif status not in (ENDED, STOPPED):
-                story.verdict.wrong.append(f"{name}: a life ended with {status}")
+                story.verdict.wrong.append(f"a life ended with {status}: {nursery.words()}")
             if orders.get("kill") and status != KILLED:
                 story.missed.append(orders["kill"])
         _end(nursery, plain, story)
     except Stuck as error:
-        story.verdict.stuck.append(f"{name}: {error}")
+        story.verdict.stuck.append(f"{error}: {nursery.words()}")
     story.verdict.add(judge(database, log, range(runs)))
+    if server is not None and not story.verdict.complaints:
+        server.drop(
+            database
+        )  # a server that was killed looks at every file before it takes anybody
     return story
 
 
@@ -189,8 +220,10 @@ def _end(nursery: Nursery, orders: Orders, story: Story) -> None:
         if status == ENDED:
             return
         story.restarts += 1
-        story.verdict.wrong.append(f"{story.name}: a life that nobody killed ended with {status}")
-    story.verdict.stuck.append(f"{story.name}: not all runs ended")
+        story.verdict.wrong.append(
+            f"a life that nobody killed ended with {status}: {nursery.words()}"
+        )
+    story.verdict.stuck.append("not all runs ended")
 
 
 def tell_random(
@@ -203,9 +236,10 @@ def tell_random(
     longest: float = 0.12,
     server: Server | None = None,
     harm: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    said: Callable[[Story], None] = lambda story: None,
 ) -> Story:
     """Kills at random times while more and more runs are started: in recovery, or while all is under way. `harm` is done
-    to the database meanwhile."""
+    to the database meanwhile; `said` is told after each life."""
     dice = random.Random(seed)
     story = Story(f"random-{seed}")
     database, log = place_of(folder, story.name, server), folder / f"{story.name}.log"
@@ -232,11 +266,12 @@ def tell_random(
                     longest *= 0.9
                     more += 10
                 else:
-                    story.verdict.wrong.append(f"{story.name}: a life ended with {status}")
+                    story.verdict.wrong.append(f"a life ended with {status}: {nursery.words()}")
                     break
+                said(story)
             _end(nursery, msgspec.structs.replace(plain, last=runs), story)
     except Stuck as error:
-        story.verdict.stuck.append(f"{story.name}: {error}")
+        story.verdict.stuck.append(f"{error}: {nursery.words()}")
     finally:
         bell.close()
     story.verdict.add(judge(database, log, range(runs)))

@@ -15,6 +15,9 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+DIED = 70
+"""The status of a life that ended by an exception."""
+
 
 def serve(module: str) -> None:
     victim = importlib.import_module(module)
@@ -22,7 +25,7 @@ def serve(module: str) -> None:
         orders = msgspec.json.decode(line, type=victim.Orders)
         pid = os.fork()
         if pid == 0:
-            status = 70
+            status = DIED
             try:
                 os.dup2(os.open(os.devnull, os.O_RDWR), 0)
                 os.dup2(2, 1)

@@ -1,5 +1,7 @@
-"""`make crash`: kill -9 at every named point and at random, and power loss; prints what was seen and what never may be.
+"""`make crash`: kill -9 at every named point and at random, on SQLite and on PostgreSQL; then, on SQLite power loss, on
+PostgreSQL the same at random while the server is killed every few seconds and its connections are cut.
 
+Prints how far it is, what was seen and what never may be.
 Exits with 1 if anything was lost, repeated, stuck, poisoned or wrong, or if a point was never reached.
 """
 
@@ -13,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -86,10 +88,14 @@ def points(folder: Path, seed: int, server: Server | None) -> list[Story]:
                 file.unlink()
         return story
 
+    wanted = list(plans(first, second, dice, own=() if server else SQLITE_POINTS))
+    stories: list[Story] = []
     with ThreadPoolExecutor(WORKERS) as pool:
-        stories = list(
-            pool.map(one, list(plans(first, second, dice, own=() if server else SQLITE_POINTS)))
-        )
+        for story in pool.map(one, wanted):
+            stories.append(story)
+            if len(stories) % 20 == 0:
+                complaints = sum(len(s.verdict.complaints) for s in stories)
+                print(f"  {len(stories)} of {len(wanted)}, complaints: {complaints}", flush=True)
     for _ in range(WORKERS):
         nurseries.get().__exit__(None, None, None)
     return stories
@@ -110,12 +116,12 @@ COLUMNS = (
 )
 
 
-def row(title: str, stories: Sequence[Story]) -> str:
+def row(stories: Sequence[Story]) -> str:
     cells: list[int] = [sum(s.kills for s in stories), sum(s.restarts for s in stories)]
     for name in COLUMNS[2:]:
         values = [getattr(s.verdict, name) for s in stories]
         cells.append(sum(v if isinstance(v, int) else len(v) for v in values))
-    return f"{title:<28}" + "".join(f"{cell:>13,}" for cell in cells)
+    return "".join(f"{cell:>13,}" for cell in cells)
 
 
 def at_random(
@@ -125,70 +131,114 @@ def at_random(
     server: Server | None,
     trouble: Trouble | None = None,
 ) -> Story:
-    harm = {} if trouble is None else {"harm": trouble}
+    def said(story: Story) -> None:
+        if story.kills and story.kills % 20 == 0:
+            more = f"; of the server: {trouble.kills}, cuts: {trouble.cuts}" if trouble else ""
+            print(f"  {story.kills} of {wish.kills} kills{more}", flush=True)
+
     with Nursery(folder / f"errors-random-{seed}") as nursery:
         return tell_random(
-            nursery, folder, runs=wish.runs, kills=wish.kills, seed=seed, server=server, **harm
-        )
+            nursery, folder, runs=wish.runs, kills=wish.kills, seed=seed, server=server,
+            harm=trouble or nullcontext, said=said,
+        )  # fmt: skip
+
+
+class Table:
+    """What was told, and of which points nobody was killed."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[Story]]] = []
+        self.missed: list[str] = []
+
+    def points(self, store: str, stories: list[Story]) -> None:
+        names = {s.name.split(":")[0].split(" ")[0] for s in stories if s.kills and not s.missed}
+        later = [m for s in stories for m in s.missed]
+        if later:
+            # How often a point is reached differs from life to life; its first time is what counts.
+            print(f"not reached so often: {', '.join(later)}")
+        print(f"points: {len(names)} killed at: {', '.join(sorted(names))}", flush=True)
+        self.missed += [m for m in later if m.split(":")[0] not in names]
+        self.told.append((f"{store}: {len(names)} named points", stories))
+
+    @property
+    def complaints(self) -> list[str]:
+        return [
+            f"{s.name}: {text}"
+            for _, stories in self.told
+            for s in stories
+            for text in s.verdict.complaints
+        ]
+
+    def show(self) -> None:
+        width = max((len(title) for title, _ in self.told), default=0)
+        print(f"{'':<{width}}" + "".join(f"{name:>13}" for name in COLUMNS))
+        for title, stories in self.told:
+            print(f"{title:<{width}}" + row(stories))
+        for text in self.complaints[:40]:
+            print(text)
+        if self.missed:
+            print(f"not reached: {', '.join(self.missed)}")
+
+
+def on_sqlite(folder: Path, wish: argparse.Namespace, seed: int, table: Table) -> None:
+    if wish.only in (None, "points"):
+        print("SQLite, at every named point", flush=True)
+        table.points("sqlite", points(folder, seed, None))
+    if wish.only in (None, "random"):
+        print(f"SQLite, {wish.kills} kills at random", flush=True)
+        table.told.append(("sqlite: at random", [at_random(folder, wish, seed, None)]))
+    if wish.only in (None, "power"):
+        from crash.power import cuts  # late: it needs apsw
+
+        print(f"SQLite, {wish.cuts} power losses", flush=True)
+        story = cuts(folder, count=wish.cuts, seed=seed)
+        table.told.append((f"sqlite: power loss, {wish.cuts} cuts", [story]))
+
+
+def on_postgres(folder: Path, wish: argparse.Namespace, seed: int, table: Table) -> None:
+    if wish.only in (None, "points"):
+        print("PostgreSQL, at every named point", flush=True)
+        with serving() as server:
+            table.points("postgres", points(folder, seed, server))
+    if wish.only in (None, "random"):
+        print(f"PostgreSQL, {wish.kills} kills at random", flush=True)
+        with serving() as server:
+            table.told.append(("postgres: at random", [at_random(folder, wish, seed, server)]))
+    if wish.only in (None, "server"):
+        print(f"PostgreSQL, {wish.kills} kills at random, and of the server", flush=True)
+        with serving() as server:
+            trouble = Trouble(server, seed, seconds=(0.5, 3.0))
+            story = at_random(folder, wish, seed + 1, server, trouble)
+        title = f"postgres: server, {trouble.kills} kills, {trouble.cuts} cuts"
+        table.told.append((title, [story]))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--seed", type=int, default=None, help="default: a new one, which is printed"
     )
-    parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=2000, help="at random (default: 2000)")
+    parser.add_argument("--kills", type=int, default=100, help="at random (default: 100)")
+    parser.add_argument("--cuts", type=int, default=200, help="of power (default: 200)")
     parser.add_argument("--only", choices=("points", "random", "power", "server"))
-    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--store", choices=("both", "sqlite", "postgres"), default="both")
     parser.add_argument("--keep", action="store_true", help="keep the databases")
     wish = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 30) if wish.seed is None else wish.seed
     folder = Path(tempfile.mkdtemp(prefix="penstock-crash-"))
     print(f"seed {seed}, in {folder}", flush=True)
     began = time.monotonic()
-    told: list[tuple[str, list[Story]]] = []
-    missed: list[str] = []
-    with ExitStack() as stack:
-        server = None if wish.store == "sqlite" else stack.enter_context(serving())
-        if wish.only in (None, "points"):
-            stories = points(folder, seed, server)
-            names = {
-                s.name.split(":")[0].split(" ")[0] for s in stories if s.kills and not s.missed
-            }
-            later = [m for s in stories for m in s.missed]
-            missed = [m for m in later if m.split(":")[0] not in names]
-            if later:
-                # How often a point is reached differs from life to life; its first time is what counts.
-                print(f"not reached so often: {', '.join(later)}")
-            print(f"points: {len(names)} killed at: {', '.join(sorted(names))}", flush=True)
-            told.append((f"{len(names)} named points", stories))
-        if wish.only in (None, "random"):
-            told.append(("at random", [at_random(folder, wish, seed, server)]))
-        if wish.only in (None, "server") and server is not None:
-            trouble = Trouble(server, seed, seconds=(0.5, 3.0))
-            story = at_random(folder, wish, seed + 1, server, trouble)
-            told.append((f"server: {trouble.kills} kills, {trouble.cuts} cuts", [story]))
-    if wish.only in (None, "power") and wish.store == "sqlite":
-        from crash.power import cuts  # late: it needs apsw
-
-        told.append((f"power loss, {wish.cuts} cuts", [cuts(folder, count=wish.cuts, seed=seed)]))
-    print(f"{'':<28}" + "".join(f"{name:>13}" for name in COLUMNS))
-    for title, stories in told:
-        print(row(title, stories))
-    complaints = [
-        c
-        for _, stories in told
-        for s in stories
-        for c in (f"{s.name}: {x}" for x in s.verdict.complaints)
-    ]
-    for text in complaints[:40]:
-        print(text)
-    if missed:
-        print(f"not reached: {', '.join(missed)}")
-    print(f"{time.monotonic() - began:.0f} s; {len(complaints)} complaints")
-    if complaints or missed:
+    table = Table()
+    for store, work in (("sqlite", on_sqlite), ("postgres", on_postgres)):
+        if wish.store in ("both", store):
+            (folder / store).mkdir()
+            work(folder / store, wish, seed, table)
+    table.show()
+    print(f"{time.monotonic() - began:.0f} s; {len(table.complaints)} complaints")
+    if table.complaints or table.missed:
         print(f"kept: {folder}")
         return 1
     if not wish.keep:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crash.harness import Nursery, tell, tell_random
+from crash.harness import Bell, Nursery, tell, tell_random
+from crash.nursery import DIED
 from crash.power import cuts
 from crash.trouble import Trouble
+from crash.victim import LIFE_SECONDS_MAX, Orders
 from support.postgres import Server, serving
 
 SAMPLE: list[list[dict[str, Any]]] = [
@@ -47,6 +50,23 @@ def test_kills_at_random_times_cost_nothing(nursery: Nursery, tmp_path: Path) ->
 
     assert story.verdict.complaints == []
     assert story.kills == 5
+
+
+def test_a_life_that_ends_by_itself_is_reported_at_once_with_its_last_words(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    bell = Bell(tmp_path / "bell")
+    orders = Orders(str(tmp_path), str(tmp_path / "log"), bell=bell.path)  # no file to open
+
+    begun = time.monotonic()
+    status = nursery.live(orders, kill_after=0, bell=bell)
+    took = time.monotonic() - begun
+    bell.close()
+
+    assert status == DIED
+    assert took < LIFE_SECONDS_MAX / 2
+    assert "StoreError" in nursery.words()
+    nursery.kill()  # nobody is there any more
 
 
 def test_power_loss_costs_nothing_that_was_acknowledged(tmp_path: Path) -> None:

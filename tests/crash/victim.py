@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sqlite3
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from penstock.errors import Rejected, RunFailed
 from penstock.policy import snapshots
 
 LIFE_SECONDS_MAX = 100
+ENDED, STOPPED, OVERDUE = 0, 3, 4
+"""How a life ends that nobody kills: all runs have ended; it was stopped on the way; it was not done in time."""
 
 SQLITE_POINTS = {
     "sqlite.begun": "a transaction holds the write lock, nothing is written",
@@ -245,8 +248,28 @@ async def _drive_all(engine: penstock.Engine, orders: Orders, done: set[tuple[st
                 await asyncio.sleep(orders.pace)
 
 
+def overdue(_number: int, _frame: object) -> None:
+    """Say what everybody waits for, and end."""
+    waits = Counter(" < ".join(_places(task.get_coro())) for task in asyncio.all_tasks())
+    print(f"not done within {LIFE_SECONDS_MAX} s; who waits where:", file=sys.stderr)
+    for place, count in waits.most_common(15):
+        print(f"{count:>6} {place}", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(OVERDUE)
+
+
+def _places(work: Any) -> list[str]:
+    """Where a coroutine stands, the innermost first."""
+    found: list[str] = []
+    while (frame := getattr(work, "cr_frame", None)) is not None:
+        code = frame.f_code
+        found.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
+        work = work.cr_await
+    return found[::-1]
+
+
 def main(orders: Orders) -> int:
-    """0: all runs have ended; 3: stopped on the way."""
+    signal.signal(signal.SIGALRM, overdue)
     signal.alarm(LIFE_SECONDS_MAX)
     logging.basicConfig(level=logging.WARNING)
-    return 0 if asyncio.run(live(orders)) else 3
+    return ENDED if asyncio.run(live(orders)) else STOPPED
