@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -84,10 +85,17 @@ async def test_a_standby_takes_over_from_a_stopped_owner_and_nothing_it_still_do
 
             for id in {line.split()[1].decode() for line in said if line.startswith(b"started")}:
                 async with asyncio.timeout(20):
-                    assert await (await engine.get(id)).result() == 1
+                    assert await (await engine.get(id)).result() in (victim.pid, os.getpid())
             rows = await store.list(Query(limit=100_000))
+            done = Counter[int]()
             for row in rows:
-                assert repeated([e.payload for e in await store.events(row.key)]) == [], row.id
+                events = await store.events(row.key)
+                assert repeated([each.payload for each in events]) == [], row.id
+                for each in events:
+                    event = json.loads(each.payload)
+                    if each.position > head and event["type"] == "task_completed":
+                        done[event["output"]] += 1
+            assert set(done) == {os.getpid()}, "what the one before did was accepted after its time"
             await store.close()
     finally:
         if victim.returncode is None:

@@ -69,6 +69,7 @@ class Chance:
             if not self.step():
                 return
         # Bring what is still open to its end.
+        self.world.cut = True
         for case in list(self.world.cases.values()):
             if not case.run.closed:
                 case.terminate()

@@ -6,6 +6,7 @@ Says `started ID` of each run that it was told is stored, and `refused CODE` of 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 import penstock
@@ -24,7 +25,7 @@ tasks:
 @activity
 async def work() -> int:
     await asyncio.sleep(0.01)
-    return 1
+    return os.getpid()  # so that the history says who did it
 
 
 async def main(url: str) -> None:

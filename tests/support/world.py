@@ -418,6 +418,8 @@ class World:
         self.cases: dict[str, Case] = {}
         self.now = at
         self.checks: list[Callable[[Case, Any], None]] = []
+        self.cut = False
+        """What was still open was terminated, as it took too many steps."""
 
     def start(
         self, definition: str | None = None, input: Any = None, *, id: str = "run", **more: Any
