@@ -21,13 +21,13 @@ from typing import Any
 import msgspec
 
 from crash.judge import Verdict, judge
-from crash.victim import ENDED, LIFE_SECONDS_MAX, STOPPED, Orders
+from crash.victim import ENDED, STOPPED, Orders
 from support.postgres import Server
 
 HERE = Path(__file__).resolve().parent
 KILLED = -signal.SIGKILL
-WAIT_SECONDS_MAX = LIFE_SECONDS_MAX + 20
-"""Longer than a life is allowed to take: one that hangs says so itself (`victim.overdue`), and where."""
+WAIT_SECONDS_MAX = 900
+"""Longer than a life takes: one that is stuck says so itself (`victim.watch_over`), and where."""
 WORDS_BYTES_MAX = 6000
 LIVES_MAX = 12
 """After its kills a story gets so many lives to end; it should take one."""

@@ -131,8 +131,11 @@ def at_random(
     server: Server | None,
     trouble: Trouble | None = None,
 ) -> Story:
+    shown = [0]
+
     def said(story: Story) -> None:
-        if story.kills and story.kills % 20 == 0:
+        if story.kills % 20 == 0 and story.kills > shown[-1]:
+            shown.append(story.kills)
             more = f"; of the server: {trouble.kills}, cuts: {trouble.cuts}" if trouble else ""
             print(f"  {story.kills} of {wish.kills} kills{more}", flush=True)
 

@@ -24,9 +24,10 @@ from penstock.engine.engine import Settings
 from penstock.errors import Rejected, RunFailed
 from penstock.policy import snapshots
 
-LIFE_SECONDS_MAX = 100
-ENDED, STOPPED, OVERDUE = 0, 3, 4
-"""How a life ends that nobody kills: all runs have ended; it was stopped on the way; it was not done in time."""
+STILL_SECONDS_MAX = 60
+"""A life of which nothing is seen for so long is stuck."""
+ENDED, STOPPED, STUCK = 0, 3, 4
+"""How a life ends that nobody kills: all runs have ended; it was stopped on the way; it was stuck."""
 
 SQLITE_POINTS = {
     "sqlite.begun": "a transaction holds the write lock, nothing is written",
@@ -248,14 +249,26 @@ async def _drive_all(engine: penstock.Engine, orders: Orders, done: set[tuple[st
                 await asyncio.sleep(orders.pace)
 
 
-def overdue(_number: int, _frame: object) -> None:
-    """Say what everybody waits for, and end."""
-    waits = Counter(" < ".join(_places(task.get_coro())) for task in asyncio.all_tasks())
-    print(f"not done within {LIFE_SECONDS_MAX} s; who waits where:", file=sys.stderr)
-    for place, count in waits.most_common(15):
-        print(f"{count:>6} {place}", file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(OVERDUE)
+def watch_over(log: str) -> None:
+    """Should nothing happen for long, say what everybody waits for, and end."""
+    before = -1
+
+    def look(_number: int, _frame: object) -> None:
+        nonlocal before
+        seen = os.path.getsize(log) if os.path.exists(log) else 0
+        if seen > before:
+            before = seen
+            signal.alarm(STILL_SECONDS_MAX)
+            return
+        waits = Counter(" < ".join(_places(task.get_coro())) for task in asyncio.all_tasks())
+        print(f"nothing for {STILL_SECONDS_MAX} s; who waits where:", file=sys.stderr)
+        for place, count in waits.most_common()[:12] + waits.most_common()[12:][-12:]:
+            print(f"{count:>6} {place}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(STUCK)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.alarm(STILL_SECONDS_MAX)
 
 
 def _places(work: Any) -> list[str]:
@@ -269,7 +282,6 @@ def _places(work: Any) -> list[str]:
 
 
 def main(orders: Orders) -> int:
-    signal.signal(signal.SIGALRM, overdue)
-    signal.alarm(LIFE_SECONDS_MAX)
+    watch_over(orders.log)
     logging.basicConfig(level=logging.WARNING)
     return ENDED if asyncio.run(live(orders)) else STOPPED

@@ -259,22 +259,23 @@ class Links:
     def __init__(self, place: Place, *, count_max: int) -> None:
         self._place = place
         self._free: list[Link] = []
-        self._bound = asyncio.Semaphore(count_max)
+        self.turn = asyncio.Semaphore(count_max)
+        """Held by whoever uses `one`, and while it tries again: when the server is away the others wait in line, and do
+        not fall upon it with a connection each."""
 
     @asynccontextmanager
     async def one(self) -> AsyncGenerator[Connection]:
-        async with self._bound:
-            link = self._free.pop() if self._free else Link(self._place)
-            try:
-                yield await link.get()
-            except BaseException as error:
-                # Cancelled in the middle of a statement, or broken: what it still has to say is nobody's.
-                if not isinstance(error, StoreError):
-                    link.drop()
-                raise
-            finally:
-                if link.alive:
-                    self._free.append(link)
+        link = self._free.pop() if self._free else Link(self._place)
+        try:
+            yield await link.get()
+        except BaseException as error:
+            # Cancelled in the middle of a statement, or broken: what it still has to say is nobody's.
+            if not isinstance(error, StoreError):
+                link.drop()
+            raise
+        finally:
+            if link.alive:
+                self._free.append(link)
 
     def forget(self) -> None:
         """After one was found dead the others probably are."""

@@ -92,6 +92,8 @@ class PostgresStore:
         self._ownership = ownership.Ownership(self.place)
         self._process = 0
         self._identity = ""
+        self._answered_at = 0.0
+        """When the server last did what it was asked for."""
         self._facts: dict[str, Any] = {}
         self._counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.transactions = PostgresTransactions(self.place, tally=self._tally_one)
@@ -147,12 +149,18 @@ class PostgresStore:
 
     # -- trying again
 
-    async def _until_done(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do it, and again while the server is away; bounded."""
-        end, pause = time.monotonic() + self._seconds_max, PAUSE_SECONDS_FIRST
+    async def _until_done(
+        self, work: Callable[[], Awaitable[T]], asked_at: float | None = None
+    ) -> T:
+        """Do it, and again while the server is away; until it has been tried for so long, or nobody has had an answer
+        for so long since it was asked for: to wait in line does not count while others are served."""
+        begun, pause = time.monotonic(), PAUSE_SECONDS_FIRST
+        asked = begun if asked_at is None else asked_at
         while True:
             try:
-                return await work()
+                result = await work()
+                self._answered_at = time.monotonic()
+                return result
             except Clash as error:
                 self._counts["busy"] += 1
                 reason: Exception = error
@@ -160,7 +168,8 @@ class PostgresStore:
                 self._counts["reconnects"] += 1
                 self._links.forget()
                 reason = error
-            left = end - time.monotonic()
+            since = min(begun, max(asked, self._answered_at))
+            left = since + self._seconds_max - time.monotonic()
             if left <= 0:
                 raise self._away(reason) from reason
             await asyncio.sleep(min(pause * (0.5 + random()), left))  # not in step with others
@@ -181,7 +190,9 @@ class PostgresStore:
                 async with self._links.one() as db:
                     return await work(db)
 
-        return await self._until_done(attempt)
+        asked_at = time.monotonic()
+        async with self._links.turn:
+            return await self._until_done(attempt, asked_at)
 
     async def _all(self, make: Callable[[Any], T], text: str, *values: Any) -> list[T]:
         rows = await self._do(lambda db: db.fetch(text, *values))

@@ -1,0 +1,67 @@
+"""Many who ask a PostgreSQL that is away for a moment: they wait in line, and waiting in line is not being out of reach."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from penstock.adapters.postgres import PostgresStore
+from penstock.adapters.postgres.store import CONNECTIONS_MAX
+from penstock.errors import StoreError
+from support.postgres import serving
+
+MANY = 200
+
+
+async def test_who_waited_in_line_is_tried_again_when_the_connection_is_cut(
+    postgres_url: str,
+) -> None:
+    store = PostgresStore(postgres_url, away_seconds_max=0.5)
+    await store.open()
+    tries = 0
+
+    async def cut_once(db: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            await db.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return await db.fetchval("SELECT 7")
+
+    slow = [
+        asyncio.ensure_future(store._do(lambda db: db.execute("SELECT pg_sleep(1)")))
+        for _ in range(CONNECTIONS_MAX)
+    ]
+    await asyncio.sleep(0)
+    assert await store._do(cut_once) == 7
+    assert tries == 2
+    await asyncio.gather(*slow)
+    await store.close()
+
+
+async def test_many_who_wait_do_not_fall_upon_a_server_that_starts() -> None:
+    with serving() as server:
+        store = PostgresStore(server.create(), away_seconds_max=30)
+        await store.open()
+        server.kill()
+        asked = [asyncio.ensure_future(store.head()) for _ in range(MANY)]
+        await asyncio.sleep(1)
+        await asyncio.to_thread(server.start)
+        assert await asyncio.gather(*asked) == [0] * MANY
+        assert store.stats()["reconnects"] < MANY
+        await store.close()
+
+
+async def test_all_of_many_are_told_in_time_that_the_server_is_away() -> None:
+    with serving() as server:
+        store = PostgresStore(server.create(), away_seconds_max=0.5)
+        await store.open()
+        server.kill()
+        begun = time.monotonic()
+        told = await asyncio.gather(*(store.head() for _ in range(MANY)), return_exceptions=True)
+        took = time.monotonic() - begun
+        assert all(isinstance(each, StoreError) for each in told)
+        assert took < 10  # not half a second for each four of them
+        server.start()
+        assert await store.head() == 0
+        await store.close()
