@@ -19,6 +19,7 @@ async def test_who_waited_in_line_is_tried_again_when_the_connection_is_cut(
 ) -> None:
     store = PostgresStore(postgres_url, away_seconds_max=0.5)
     await store.open()
+    do = store._do  # pyright: ignore[reportPrivateUsage]
     tries = 0
 
     async def cut_once(db: Any) -> Any:
@@ -29,11 +30,11 @@ async def test_who_waited_in_line_is_tried_again_when_the_connection_is_cut(
         return await db.fetchval("SELECT 7")
 
     slow = [
-        asyncio.ensure_future(store._do(lambda db: db.execute("SELECT pg_sleep(1)")))
+        asyncio.ensure_future(do(lambda db: db.execute("SELECT pg_sleep(1)")))
         for _ in range(CONNECTIONS_MAX)
     ]
     await asyncio.sleep(0)
-    assert await store._do(cut_once) == 7
+    assert await do(cut_once) == 7
     assert tries == 2
     await asyncio.gather(*slow)
     await store.close()
