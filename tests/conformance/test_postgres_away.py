@@ -9,6 +9,7 @@ from typing import Any
 from penstock.adapters.postgres import PostgresStore
 from penstock.adapters.postgres.store import CONNECTIONS_MAX
 from penstock.errors import StoreError
+from penstock.testing.conformance.store import new, put
 from support.postgres import serving
 
 MANY = 200
@@ -37,6 +38,30 @@ async def test_who_waited_in_line_is_tried_again_when_the_connection_is_cut(
     assert await do(cut_once) == 7
     assert tries == 2
     await asyncio.gather(*slow)
+    await store.close()
+
+
+async def test_what_the_engine_needs_does_not_wait_behind_all_who_look(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    await store.open()
+    (row,) = await put(store, new("a", b"1"))
+    do = store._do  # pyright: ignore[reportPrivateUsage]
+    over = asyncio.Event()
+
+    async def look(db: Any) -> None:
+        await db.execute("SELECT 1")
+        await over.wait()
+
+    looking = [asyncio.ensure_future(do(look)) for _ in range(3 * CONNECTIONS_MAX)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        assert await store.find_newest(["a"]) == {"a": row}
+        assert await store.snapshots_many([row.key]) == {}
+        events = (await store.events_many({row.key: 0}))[row.key]
+    assert [each.payload for each in events] == [b"1"]
+    assert not any(each.done() for each in looking)
+    over.set()
+    await asyncio.gather(*looking)
     await store.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,10 +14,11 @@ from penstock import activity
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.core.flow import Flow
+from penstock.engine.engine import Settings
 from penstock.engine.inbox import Item
 from penstock.errors import StoreError
 from penstock.ports.store import Append, Appended, DefinitionRow, Row, Stored
-from penstock.testing.harness import harness
+from penstock.testing.harness import SkipClock, harness
 
 CALLS: list[Any] = []
 
@@ -339,3 +340,26 @@ async def test_a_store_that_fails_while_a_standby_takes_over_costs_time_and_noth
             assert await asyncio.wait_for(run.result(), 20) == 1
         assert failed == [name]
         await context.__aexit__(None, None, None)
+
+
+async def test_the_runs_of_one_commit_are_loaded_together() -> None:
+    """Not one question after the other: on a server each is a journey."""
+
+    class Counting(MemoryStore):
+        asked: ClassVar[list[int]] = []
+
+        async def find_newest(self, ids: Sequence[str]) -> dict[str, Row]:
+            self.asked.append(len(ids))
+            return await super().find_newest(ids)
+
+    clock = SkipClock()
+    small = Settings(cache_runs=1, drain_seconds=0)
+    async with harness(store=Counting(clock=clock.now), clock=clock, settings=small) as engine:
+        await engine.register({"id": "d", "tasks": {"a": {"type": "signal", "name": "go"}}})
+        runs = [await engine.start("d", id=f"r{n}") for n in range(50)]
+        await engine.settle()
+        Counting.asked.clear()
+        await asyncio.gather(*(run.signal("go", 1) for run in runs))
+        assert max(Counting.asked) > 30
+        for run in runs:
+            await engine.finish(run)

@@ -201,6 +201,10 @@ class MemoryStore:
         key = generations.get(max(generations) if generation is None else generation)
         return None if key is None else copy(self._kept.rows[key])
 
+    async def find_newest(self, ids: Sequence[str]) -> dict[str, Row]:
+        found = {id: await self.find(id) for id in ids}
+        return {id: row for id, row in found.items() if row is not None}
+
     async def find_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Row]:
         rows = self._kept.rows
         return {key: copy(rows[key]) for key in keys if key in rows}

@@ -711,14 +711,10 @@ class Engine:
         return plan
 
     async def _load(self, run_ids: Sequence[str]) -> None:
-        rows: list[Row] = []
-        for run_id in run_ids:
-            row = await self.store.find(run_id)
-            if row is not None:
-                rows.append(row)
+        rows = await self.store.find_newest(run_ids)
         if not rows:
             return
-        for run_id, entry in (await self.history.load(rows)).items():
+        for run_id, entry in (await self.history.load(rows.values())).items():
             if isinstance(entry, Exception):
                 log.error("run.unreadable", extra={"run": run_id, "error": str(entry)})
                 self._fail(self._mail.pop(run_id, []), entry)

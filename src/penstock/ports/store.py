@@ -255,6 +255,10 @@ class Store(Protocol):
         """The row of a run; without a generation the newest."""
         ...
 
+    async def find_newest(self, ids: Sequence[str]) -> dict[str, Row]:
+        """The newest generation of each that there is; in bulk, as a commit needs them."""
+        ...
+
     async def find_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Row]: ...
 
     async def events(

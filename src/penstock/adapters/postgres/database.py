@@ -259,9 +259,12 @@ class Links:
     def __init__(self, place: Place, *, count_max: int) -> None:
         self._place = place
         self._free: list[Link] = []
-        self.turn = asyncio.Semaphore(count_max)
+        self._turn, self._reserve = asyncio.Semaphore(count_max), asyncio.Semaphore(1)
+
+    def turn(self, *, reserve: bool) -> asyncio.Semaphore:
         """Held by whoever uses `one`, and while it tries again: when the server is away the others wait in line, and do
-        not fall upon it with a connection each."""
+        not fall upon it with a connection each. The reserve is for what must not wait behind everybody."""
+        return self._reserve if reserve and self._turn.locked() else self._turn
 
     @asynccontextmanager
     async def one(self) -> AsyncGenerator[Connection]:

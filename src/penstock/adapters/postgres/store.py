@@ -66,7 +66,8 @@ from penstock.ports.store import (
 )
 
 CONNECTIONS_MAX = 4
-"""For reading and small writes; beside them one for appends, one for ownership, one that listens."""
+"""For reading and small writes; beside them one for loading runs while all of these are taken, one for appends, one
+for ownership, one that listens."""
 PAUSE_SECONDS_FIRST = 0.02
 PAUSE_SECONDS_MAX = 0.5
 COUNTS = ("commits", "appends", "events", "syncs", "conflicts", "busy", "reconnects")
@@ -181,7 +182,7 @@ class PostgresStore:
             hint="is the server running, and is the store's URL right? the engine goes on by itself once it is back",
         )
 
-    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _do(self, work: Callable[[Connection], Awaitable[T]], *, loading: bool = False) -> T:
         """Read, or write what may be written twice."""
         self._check()
 
@@ -191,11 +192,16 @@ class PostgresStore:
                     return await work(db)
 
         asked_at = time.monotonic()
-        async with self._links.turn:
+        async with self._links.turn(reserve=loading):
             return await self._until_done(attempt, asked_at)
 
     async def _all(self, make: Callable[[Any], T], text: str, *values: Any) -> list[T]:
         rows = await self._do(lambda db: db.fetch(text, *values))
+        return [make(columns) for columns in rows]
+
+    async def _load(self, make: Callable[[Any], T], text: str, *values: Any) -> list[T]:
+        """What the engine needs to go on: not behind all who merely look."""
+        rows = await self._do(lambda db: db.fetch(text, *values), loading=True)
         return [make(columns) for columns in rows]
 
     async def _one(self, make: Callable[[Any], T], text: str, *values: Any) -> T | None:
@@ -278,9 +284,17 @@ class PostgresStore:
         text = f"SELECT {RUN} FROM runs r WHERE r.id = $1 AND r.generation = $2"
         return await self._one(row_of, text, id, generation)
 
+    async def find_newest(self, ids: Sequence[str]) -> dict[str, Row]:
+        text = (
+            f"SELECT {RUN} FROM unnest($1::text[]) w (id) CROSS JOIN LATERAL"
+            " (SELECT * FROM runs n WHERE n.id = w.id ORDER BY n.generation DESC LIMIT 1) r"
+        )
+        known = [id for id in ids if not appending.text_problem(id)]
+        return {row.id: row for row in await self._load(row_of, text, known)}
+
     async def find_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Row]:
         text = f"SELECT {RUN} FROM runs r WHERE r.run = ANY($1::bigint[])"
-        return {row.key: row for row in await self._all(row_of, text, list(keys))}
+        return {row.key: row for row in await self._load(row_of, text, list(keys))}
 
     async def events(
         self, key: RunKey, *, after: int = 0, limit: int | None = None
@@ -296,17 +310,17 @@ class PostgresStore:
             f" CROSS JOIN LATERAL (SELECT {EVENT} FROM events"
             " WHERE run = w.run AND seq > w.after ORDER BY seq) e"
         )
-        for event in await self._all(stored_of, text, list(keys), list(keys.values())):
+        for event in await self._load(stored_of, text, list(keys), list(keys.values())):
             found[event.key].append(event)
         return found
 
     async def payloads(self, key: RunKey, seqs: Sequence[int]) -> dict[int, bytes]:
         text = "SELECT seq, payload FROM events WHERE run = $1 AND seq = ANY($2::integer[])"
-        return dict(await self._all(tuple[int, bytes], text, key, list(seqs)))
+        return dict(await self._load(tuple[int, bytes], text, key, list(seqs)))
 
     async def blobs(self, key: RunKey, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         text = "SELECT digest, bytes FROM blobs WHERE run = $1 AND digest = ANY($2::bytea[])"
-        return dict(await self._all(tuple[bytes, bytes], text, key, list(digests)))
+        return dict(await self._load(tuple[bytes, bytes], text, key, list(digests)))
 
     async def follow(self, *, after: Position, limit: int = 1000) -> list[Stored]:
         text = f"SELECT {EVENT} FROM events WHERE position > $1 ORDER BY position LIMIT $2"
@@ -321,7 +335,7 @@ class PostgresStore:
 
     async def snapshots_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Snapshot]:
         text = "SELECT run, revision, state, hash FROM snapshots WHERE run = ANY($1::bigint[])"
-        found = await self._all(lambda row: (row[0], snapshot_of(row[1:])), text, list(keys))
+        found = await self._load(lambda row: (row[0], snapshot_of(row[1:])), text, list(keys))
         return dict(found)
 
     async def open_runs(self, *, after: RunKey = 0, limit: int = 1000) -> list[Row]:

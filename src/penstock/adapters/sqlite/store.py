@@ -453,6 +453,13 @@ class SqliteStore:
             row_of, f"SELECT {RUN} FROM runs WHERE id=? AND generation=?", (id, generation)
         )
 
+    async def find_newest(self, ids: Sequence[str]) -> dict[str, Row]:
+        text = (
+            f"SELECT {RUN} FROM runs WHERE id IN (@)"
+            " AND generation = (SELECT max(n.generation) FROM runs n WHERE n.id = runs.id)"
+        )
+        return {row.id: row for row in await self._many(row_of, text, ids)}
+
     async def find_many(self, keys: Sequence[RunKey]) -> dict[RunKey, Row]:
         text = f"SELECT {RUN} FROM runs WHERE run IN (@)"
         return {row.key: row for row in await self._many(row_of, text, keys)}

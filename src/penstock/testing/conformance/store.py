@@ -225,6 +225,7 @@ class StoreLaws:
             assert isinstance(second, RevisionConflict)
             assert [e.payload for e in await store.events(first.key)] == [b"first"]
             (next_one,) = await put(store, new("a", generation=2))
+            assert await store.find_newest(["a"]) == {"a": next_one}
             assert await store.find("a") == next_one
             assert await store.find("a", 1) == row
 
@@ -435,6 +436,9 @@ class StoreLaws:
             assert await store.events_many({unknown: 0}) == {unknown: []}
             found = await store.find_many([row.key for row in rows] + [unknown])
             assert found == {row.key: row for row in rows}
+            newest = await store.find_newest([*(row.id for row in rows), "nobody", "\0"])
+            assert newest == {row.id: row for row in rows}
+            assert await store.find_newest([]) == {}
             every = list(range(1, 1101))
             (long,) = await put(store, new("long", *(b"%d" % n for n in every)))
             assert await store.payloads(long.key, every) == {n: b"%d" % n for n in every}
