@@ -17,7 +17,7 @@ from penstock.engine.inbox import Item
 from penstock.errors import Fenced, StoreError
 from penstock.model import commands as c
 from penstock.model.effects import Abandon, Execute
-from penstock.ports.store import Owner, Position, Row
+from penstock.ports.store import Owner, Position, Pulse, Row
 
 log = logging.getLogger("penstock.engine")
 
@@ -38,6 +38,11 @@ class Ownership:
         self.recovered: asyncio.Event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._claiming: asyncio.Future[bool] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._keeping = False
+        self._beat = asyncio.Event()
+        """The lease was renewed, or could not be."""
+        self._pulse: Pulse | None = None
         self._clean = False
         self._rounds = 0
         self._silent = 0
@@ -47,6 +52,7 @@ class Ownership:
     async def open(self, *, keep: bool = True) -> bool:
         """Try once at once, so that a lone engine owns its database when it is open; `keep` goes on trying."""
         engine = self._engine
+        self._keeping = keep
         self._address = engine.following.listen()
         owned = await self._claim()
         if not owned:
@@ -69,6 +75,9 @@ class Ownership:
         if self._claiming is not None:
             # A recovery that has begun is finished: to let go in the middle would look like a clean end.
             await asyncio.gather(self._claiming, return_exceptions=True)
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
 
     async def release(self) -> None:
         engine = self._engine
@@ -105,6 +114,10 @@ class Ownership:
             points.reach("recovery.claimed")
         # From here on whatever the store does not give now is done by `_keep`, and in the same way.
         engine.own(owner, head)
+        if self._keeping:
+            self._renewing = asyncio.get_running_loop().create_task(
+                self._renew(owner.token), name="penstock.lease"
+            )
         engine.tending.owned()
         self._clean = clean
         await engine.load_paused()
@@ -168,6 +181,23 @@ class Ownership:
         if parent is not None:
             engine.post(parent, Item(None))  # if it was terminated, it may still owe the news
 
+    async def _renew(self, token: int) -> None:
+        """The lease, whatever else the owner is at: a recovery of many runs, a look around, a store with a long line."""
+        engine = self._engine
+        while engine.broken is None and engine.owner is not None and engine.owner.token == token:
+            try:
+                await engine.clock.sleep(RENEW_SECONDS)
+                if engine.owner is not None and engine.broken is None:
+                    pulse = self._pulse = await engine.store.pulse(engine.owner)
+                    if engine.owner is not None and engine.owner.token == token:
+                        engine.owner = pulse.owner
+            except Fenced as error:
+                engine.lost_ownership(error)
+            except StoreError as error:
+                log.warning("owner.renew_failed", extra={"error": str(error)})
+            finally:
+                self._beat.set()
+
     async def _keep(self) -> None:
         engine = self._engine
         while True:
@@ -183,12 +213,12 @@ class Ownership:
                     self._claiming = asyncio.ensure_future(self._claim())
                     await asyncio.shield(self._claiming)
                     continue
-                await engine.clock.sleep(RENEW_SECONDS)
-                if engine.recovering:
+                await self._beat.wait()
+                self._beat.clear()
+                pulse, self._pulse = self._pulse, None
+                if engine.recovering and engine.owner is not None:
                     await self._recover(clean=self._clean)  # the store failed in the middle of it
-                if engine.owner is not None:
-                    pulse = await engine.store.pulse(engine.owner)
-                    engine.owner = pulse.owner
+                if engine.owner is not None and pulse is not None:
                     engine.newest.clear()  # another process may have registered a newer version
                     engine.take_globals(pulse.data)
                     # In turn, as an idle engine asks its store for little; who changes them sends a hint, too.
@@ -208,7 +238,7 @@ class Ownership:
             except Fenced as error:
                 engine.lost_ownership(error)
             except StoreError as error:
-                log.warning("owner.renew_failed", extra={"error": str(error)})
+                log.warning("owner.look_failed", extra={"error": str(error)})
 
     def _say_who_is_silent(self, owner: Owner | None) -> None:
         """An owner that is stopped, not dead. In the middle of a commit it holds up everybody: said once."""
