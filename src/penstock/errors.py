@@ -90,6 +90,12 @@ class StartsStopped(PenstockError):
         self.started, self.total = started, total
 
 
+class Unacknowledged(PenstockError):
+    """Not every subscriber has acknowledged an event in time; it is still being delivered."""
+
+    code = "publish-unacknowledged"
+
+
 class RevisionConflict(PenstockError):
     """Another writer appended first; load the run again and decide anew."""
 

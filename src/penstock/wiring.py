@@ -127,6 +127,7 @@ async def open(
     With `execute=False` it never owns the database: it gives commands and reads, whoever executes the runs.
     """
     from penstock.adapters.clock import SystemClock
+    from penstock.adapters.memory_bus import MemoryBus
     from penstock.engine.engine import Engine as Core
     from penstock.engine.recovery import Ownership
     from penstock.engine.runs import LocalRuns
@@ -147,7 +148,9 @@ async def open(
         Registry(activities), clock, processes=processes, secrets=secrets, **limits
     )
     name = node or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    core = Core(store, worker, clock, hints=hints, node=name, settings=settings)
+    core = Core(
+        store, worker, clock, bus=MemoryBus(clock), hints=hints, node=name, settings=settings
+    )
     ownership = Ownership(core)
     runs = LocalRuns(core, ownership)
     await core.open()

@@ -351,6 +351,32 @@ tasks:
     return run
 
 
+@golden
+def listened() -> Case:
+    """Bus events: one for a task of an event gateway, one for two tasks at a time, one that is none of ours; completed."""
+    run = given(
+        """
+tasks:
+  g: {type: gateway, kind: event}
+  paid: {type: event, topic: 'orders.${input}', where: event.data.sum > 10, timeout: 1d, after: g}
+  late: {type: timer, delay: 2d, after: g}
+  a: {type: event, topic: 'stock.*', where: 'true', after: paid}
+  b: {type: event, config: {topic: 'stock.>', type: arrived, where: 'event.source == "depot"'}, after: paid}
+""",
+        "x",
+    )
+
+    def offer(id: str, topic: str, data: bytes, **more: str) -> None:
+        run.command(c.OfferEvent(at=run.world.now, id=id, topic=topic, data=data, **more))
+
+    offer("e1", "orders.x", b'{"sum":5}')
+    offer("e2", "orders.y", b'{"sum":50}')
+    offer("e3", "orders.x", b'{"sum":50}', source="bank")
+    offer("e3", "orders.x", b'{"sum":50}', source="bank")
+    offer("e4", "stock.book", b"[1,2]", kind="arrived", source="depot")
+    return run
+
+
 def digest(name: str) -> str:
     """Of every state between two turns on the way, the last one included."""
     found = hashlib.sha256()

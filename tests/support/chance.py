@@ -175,6 +175,7 @@ class Chance:
         found = [("attempt", key) for key in case.open if case.ready(key)]
         run = case.run
         found += [("signal", name) for name in run.waiters]
+        found += [("event", topic) for topic in run.listening.values()]
         found += [
             ("form", key)
             for key, state in case.tasks()
@@ -197,6 +198,14 @@ class Chance:
                 case.signal(
                     key, None if more and self.random.random() < 0.5 else self.random.randrange(5)
                 )
+            case "event":
+                number = self.steps if self.random.random() < 0.8 else 0
+                case.command(
+                    c.OfferEvent(
+                        at=self.world.now, id=f"e{number}", topic=key.replace("*", "then"),
+                        data=encode(self.random.randrange(5)),
+                    )
+                )  # fmt: skip
             case "form":
                 now, draw = self.world.now, self.random.random()
                 if draw < 0.2:

@@ -186,7 +186,12 @@ class Making:
         return found
 
     def wait(self, id: str) -> Document:
-        kind = self.pick("signal", "timer", "form")
+        kind = self.pick("signal", "timer", "form", "event")
+        if kind == "event":
+            where = self.pick("true", "event.data > 1", "event.data == input.n")
+            topic = self.pick("go.now", "go.*", id)
+            listening: Document = {"type": "event", "topic": topic, "where": where}
+            return {**listening, "timeout": "20s"} if self.one_in(3) else listening
         if kind == "signal":
             task: Document = {"type": "signal", "name": self.pick("go", "stop", id)}
             if self.one_in(3):
@@ -341,7 +346,7 @@ def _features(body: Document, found: set[str]) -> None:
             found.add(f"gateway {task['kind']}")
         elif kind in ("loop", "map", "mutex", "subworkflow"):
             found.add(f"scope {kind}")
-        elif kind in ("signal", "timer", "form", "cancel"):
+        elif kind in ("signal", "timer", "form", "event", "cancel"):
             found.add(f"task {kind}")
         if "compensate" in task:
             found.add("handler compensate")
@@ -360,5 +365,5 @@ WANTED = (
     "gateway exclusive", "gateway inclusive", "gateway parallel", "gateway event",
     "scope natural loop", "scope loop", "scope map", "scope mutex", "scope subworkflow",
     "handler error", "handler always", "handler compensate", "handler onError", "handler collect", "handler retry",
-    "task signal", "task timer", "task form", "task cancel",
+    "task signal", "task timer", "task form", "task event", "task cancel",
 )  # fmt: skip

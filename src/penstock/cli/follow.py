@@ -312,6 +312,9 @@ def told(event: e.Event) -> str:
         case e.SignalReceived():
             by = f" by {event.by}" if event.by else ""
             return f"signal {event.name} received{by}: {_short(event.payload)}"
+        case e.EventReceived():
+            kind = f" of type {event.kind}" if event.kind else ""
+            return f"event{kind} on {event.topic} received: {_short(event.payload)}"
         case e.FormClaimed():
             return f"claimed by {event.by}"
         case e.FormReleased():

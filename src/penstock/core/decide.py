@@ -29,6 +29,7 @@ from penstock.core.waits import (
     change_form,
     close_child,
     heard,
+    receive_event,
     receive_signal,
     record_child,
     wake,
@@ -76,6 +77,8 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             return record_progress(flow, command)
         case c.SendSignal():
             return receive_signal(flow, command)
+        case c.OfferEvent():
+            return receive_event(flow, command)
         case c.ClaimForm() | c.ReleaseForm() | c.DelegateForm() | c.SubmitForm():
             return change_form(flow, command)
         case c.RecordChild():

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from penstock.core import hands
 from penstock.core.flow import Flow
 from penstock.core.generations import old_key, reset, resume, rewind
-from penstock.core.identity import remember, signal_digest
+from penstock.core.identity import event_digest, event_name, remember, signal_digest
 from penstock.core.keys import BEGIN, DEADLINE, RUN, static
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
@@ -112,6 +112,8 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.locate(event.key)[3].progress = bytes(event.progress)
         case e.SignalReceived():
             _signal(flow, run, event)
+        case e.EventReceived():
+            _event(flow, run, event)
         case e.TimerFired():
             path, scope, node, state = flow.locate(event.key)
             flow.shut(path, scope, state)
@@ -318,6 +320,7 @@ def _close(run: Run, status: str, at: float) -> None:
     run.scopes.clear()
     run.dues.clear()
     run.waiters.clear()
+    run.listening.clear()
     run.signals.clear()
     run.mutexes.clear()
     run.pending.clear()
@@ -361,6 +364,18 @@ def _signal(flow: Flow, run: Run, event: e.SignalReceived) -> None:
                 event.id, b"null", refused=f"nobody waits for `{event.name}`, and it is not kept"
             )
         )
+
+
+def _event(flow: Flow, run: Run, event: e.EventReceived) -> None:
+    remember(run, event_name(event.id), event.at, event_digest(event.topic))
+    for key in event.keys:
+        if key not in run.listening:
+            continue  # another that was armed with it has won
+        path, scope, node, state = flow.locate(key)
+        del run.listening[key]
+        flow.shut(path, scope, state)
+        flow.keep(state, flow.seq << REF_SHIFT, bytes(event.payload))
+        flow.complete(path, scope, node, state)
 
 
 def _child(flow: Flow, event: e.ChildClosed) -> None:

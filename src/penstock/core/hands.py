@@ -34,7 +34,7 @@ ATTRIBUTES_MAX = 200
 
 
 def handle_wait(flow: Flow, command: c.HandleWait) -> list[e.Event]:
-    """Fire, skip or fail a waiting retry or timer; skip or fail a wait for a signal, a form or a token."""
+    """Fire, skip or fail a waiting retry or timer; skip or fail a wait for a signal, an event, a form or a token."""
     run, key, act = flow.run, command.key, command.act
     if act not in WAIT_ACTS:
         raise Rejected("act-unknown", f"`{act}` is not fire, skip or fail")
@@ -71,10 +71,15 @@ def handle_wait(flow: Flow, command: c.HandleWait) -> list[e.Event]:
         return [e.RetryFired(at=command.at, key=key, attempt=state.attempt, by=by, reason=reason)]
     if kind == "timer":
         return [e.TimerFired(at=command.at, key=key, by=by, reason=reason)]
-    hint = {"signal": "send the signal", "form": "submit the form", "token": "complete it"}[kind]
+    hint = {
+        "signal": "send the signal",
+        "event": "publish the event",
+        "form": "submit the form",
+        "token": "complete it",
+    }[kind]
     raise Rejected(
         "not-fireable",
-        f"`{key}` waits for a {kind}, which only somebody else can give",
+        f"`{key}` waits for {'an' if kind == 'event' else 'a'} {kind}, which only somebody else can give",
         hint=f"{hint}, or skip or fail the wait",
     )
 
@@ -107,7 +112,7 @@ def _kind(node: Node, state: TaskState, at: float) -> str | None:
         return None
     if state.form is not None:
         return "form"
-    return node.type if node.type in ("timer", "signal") else None
+    return node.type if node.type in ("timer", "signal", "event") else None
 
 
 def _no_wait(flow: Flow, key: str, status: str = "") -> Rejected:

@@ -26,6 +26,16 @@ def signal_digest(name: str, payload: bytes, size: int) -> str:
     return digest_of(name.encode() + b"\0" + told)
 
 
+def event_name(id: str) -> str:
+    """A bus event's id among those of commands, which others chose."""
+    return f"event:{id}"
+
+
+def event_digest(topic: str) -> str:
+    """Of a bus event: its id is all that tells it from others."""
+    return digest_of(b"event\0" + topic.encode())
+
+
 def remember(run: Run, id: str, at: float, digest: str) -> None:
     """Note an accepted id, and forget what is too old; the oldest come first."""
     known = run.commands

@@ -54,7 +54,7 @@ def _tasks(flow: Flow) -> Iterator[tuple[str, Scope, Node, TaskState]]:
 
 def _closed(run: Run) -> Iterator[str]:
     for name in (
-        "scopes", "dues", "waiters", "signals", "mutexes", "pending", "undoing", "outgoing",
+        "scopes", "dues", "waiters", "listening", "signals", "mutexes", "pending", "undoing", "outgoing",
     ):  # fmt: skip
         if getattr(run, name):
             yield f"a closed run keeps {name}"
@@ -119,6 +119,11 @@ def _waits(flow: Flow) -> Iterator[str]:
         known[key] = (node, state)
         if node.type == "signal" and state.status == WAITING and key not in waiting:
             yield f"`{key}` waits for a signal that will not find it"
+        if (node.type == "event" and state.status == WAITING) is not (key in run.listening):
+            yield f"`{key}` is {state.status}, and the bus has another idea of it"
+    for key in run.listening:
+        if key not in known:
+            yield f"`{key}` listens to the bus and is not there"
     for name, keys in run.waiters.items():
         for key in keys:
             node, state = known.get(key, (None, None))

@@ -89,7 +89,7 @@ class Reason:
     """One thing that an open run waits for."""
 
     kind: str
-    """`attempt`, `retry`, `timer`, `signal`, `form`, `child`, `undo`, `undo-failed`, `mutex`, `start`, `quota`, `pause`, `delivery`,
+    """`attempt`, `retry`, `timer`, `signal`, `event`, `form`, `child`, `undo`, `undo-failed`, `mutex`, `start`, `quota`, `pause`, `delivery`,
     `token`."""
     key: str
     message: str
@@ -143,6 +143,9 @@ def reasons(run: Run) -> list[Reason]:
                     found.append(
                         Reason("signal", key, f"signal `{names[key]}` is to come", state.due)
                     )
+                elif key in run.listening:
+                    message = f"an event on `{run.listening[key]}` is to come"
+                    found.append(Reason("event", key, message, state.due))
                 elif state.due is not None:
                     found.append(Reason("timer", key, f"timer `{key}` is to fire", state.due))
                 else:

@@ -223,6 +223,11 @@ class Node:
                     self.formulas["reply"] = Formula(config["reply"], env)
                 if "timeout" in config:
                     self.values["timeout"] = Value(config["timeout"], env)
+            case "event":
+                self.formulas["where"] = Guard(config["where"], env)
+                for name in ("topic", "timeout"):
+                    if name in config:
+                        self.values[name] = Value(config[name], env)
             case "map":
                 self.formulas["items"] = Formula(config["items"], env)
             case "loop":
@@ -255,7 +260,7 @@ class Plan:
     """A whole definition, compiled."""
 
     __slots__ = (
-        "conflicts", "definition", "digest", "input_schema", "key", "limits", "merges", "outputs", "queries", "queued",
+        "awaits", "conflicts", "definition", "digest", "input_schema", "key", "limits", "merges", "on_bus", "outputs", "publishes", "queries", "queued",
         "queues", "root", "runs_max", "scopes", "signals", "transient",
     )  # fmt: skip
 
@@ -298,6 +303,16 @@ class Plan:
             for node in working
         )  # fmt: skip
         """An attempt of it needs more than a place in the queue of all."""
+        nodes = [node for scope in self.scopes.values() for node in scope.nodes.values()]
+        self.awaits = any(node.type == "event" for node in nodes)
+        self.publishes = any(
+            node.type == "publish"
+            or any(
+                doing.kind in ("publish", "notify") for doing in (*node.on_complete, *node.on_error)
+            )
+            for node in nodes
+        )
+        self.on_bus = self.awaits or self.publishes
 
     def queue_of(self, node: Node) -> str:
         return node.queue or self.definition.limits.get("queue") or DEFAULT
@@ -436,7 +451,7 @@ def environment(definition: Definition) -> Environment:
     types: dict[str, Any] = dict.fromkeys(ROOTS, DYN)
     if definition.input_schema is not None:
         types["input"] = type_of_schema(definition.input_schema)
-    for name in ("current", "value"):
+    for name in ("current", "value", "event"):
         types[name] = DYN
     return Environment(variables=types)
 

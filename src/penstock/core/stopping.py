@@ -78,6 +78,8 @@ def release(
         flow.effects.append(CancelChild(key, state.child))
         if not node.config.get("detached"):
             flow.run.leaving[key] = state.child  # its start may be under way, recorded or not
+    if node.type == "event":
+        flow.run.listening.pop(key, None)
     if node.type in ("signal", "map"):
         flow.forget_waiter(node.config.get("name") or node.config.get("more") or "", key)
     if node.body is not None or node.loop is not None:

@@ -8,14 +8,15 @@ from msgspec import Raw
 
 from penstock.core.attempts import fail_task
 from penstock.core.flow import Flow
-from penstock.core.identity import repeated, signal_digest
+from penstock.core.identity import event_digest, event_name, repeated, signal_digest
 from penstock.core.keys import BEGIN, DEADLINE, GRACE, RUN
-from penstock.core.values import decode
-from penstock.errors import Rejected
+from penstock.core.values import Variables, decode
+from penstock.errors import PenstockError, Rejected
 from penstock.model import commands as c
 from penstock.model import events as e
 from penstock.model.failure import Failure
 from penstock.model.run import WAITING, Run, TaskState
+from penstock.policy.topics import topic_matches
 
 GRACE_SECONDS = 30.0
 """How long activities that were told to stop may take (SPEC 4.4)."""
@@ -39,7 +40,7 @@ def wake(flow: Flow, at: float) -> list[e.Event]:
         return [e.DeadlineMissed(at=at, deadline=when)]
     _, _, node, state = flow.locate(key)
     if state.deadline == when and (
-        state.due != when or node.type not in ("timer", "signal", "form")
+        state.due != when or node.type not in ("timer", "signal", "event", "form")
     ):
         failure = Failure(
             code="timeout",
@@ -53,6 +54,12 @@ def wake(flow: Flow, at: float) -> list[e.Event]:
         return [e.TimerFired(at=at, key=key)]
     if node.type == "form":
         return [e.FormEscalated(at=at, key=key)]
+    if node.type == "event":
+        topic = run.listening[key]
+        failure = Failure(
+            code="timeout", message=f"`{key}` waited in vain for an event on `{topic}`"
+        )
+        return [e.TaskFailed(at=at, key=key, attempt=state.attempt, failure=failure)]
     failure = Failure(
         code="timeout", message=f"`{key}` waited in vain for signal `{node.config.get('name')}`"
     )
@@ -111,6 +118,53 @@ def receive_signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
             update=command.update,
         )
     ]
+
+
+def receive_event(flow: Flow, command: c.OfferEvent) -> list[e.Event]:
+    """The bus event, if tasks wait to which it belongs: all of them, as each would hear it on the bus."""
+    run = flow.run
+    if run.stopping is not None or not run.listening:
+        return []
+    digest = event_digest(command.topic)
+    if repeated(run, event_name(command.id), command.at, digest):
+        return []
+    flow.at = command.at
+    variables = {"event": event_value(command)}
+    found: list[str] = []
+    unfit: PenstockError | None = None
+    for key, topic in run.listening.items():
+        if not topic_matches(topic, command.topic):
+            continue
+        path, _, node, _ = flow.locate(key)
+        if node.config.get("type", command.kind) != command.kind:
+            continue
+        try:
+            if node.formulas["where"](Variables(flow, path, variables)):
+                found.append(key)
+        except PenstockError as error:
+            unfit = unfit or Rejected(
+                "event-unfit",
+                f"event {command.id} on `{command.topic}`: `where` of `{key}`: {error.message}",
+                hint="ask with has(…) before you read what an event may not have",
+            )
+    if not found:
+        if unfit is not None:
+            raise unfit
+        return []
+    return [
+        e.EventReceived(
+            at=command.at, id=command.id, topic=command.topic, keys=found, kind=command.kind,
+            source=command.source, payload=Raw(command.data),
+        )
+    ]  # fmt: skip
+
+
+def event_value(command: c.OfferEvent) -> dict[str, object]:
+    """A bus event as `where` sees it."""
+    return {
+        "id": command.id, "topic": command.topic, "type": command.kind, "source": command.source,
+        "data": decode(command.data),
+    }  # fmt: skip
 
 
 def change_form(

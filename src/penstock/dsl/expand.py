@@ -21,9 +21,14 @@ ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 UNKNOWN_TYPE = "?"
 """The type of a task that has none that can be read; nothing else is said about it."""
 SOURCE_WORDS = ("from", "value", "template", "secret")
-_DURATIONS = {"timer": ("delay",), "signal": ("timeout",), "form": ("due",)}
+_DURATIONS = {"timer": ("delay",), "signal": ("timeout",), "event": ("timeout",), "form": ("due",)}
 _COUNTS = {"map": ("limit", "n", "tolerate"), "loop": ("max",)}
-_EXPRESSIONS = {"loop": ("while", "until"), "map": ("items",), "signal": ("reply",)}
+_EXPRESSIONS = {
+    "loop": ("while", "until"),
+    "map": ("items",),
+    "signal": ("reply",),
+    "event": ("where",),
+}
 
 
 def expand(document: Document) -> tuple[Document, dict[Path, Path]]:
@@ -159,10 +164,10 @@ class _Expansion:
         # A signal's and a mutex's name, and how long a signal is awaited, are what people mean there.
         if kind in ("signal", "mutex") and "name" in task and "name" not in config:
             take("name", "name")
-        if kind == "signal":
+        if kind in ("signal", "event"):
             if "timeout" not in config and isinstance(task.get("timeout"), (str, int, float)):
                 take("timeout", "timeout")
-            if "name" not in config:
+            if kind == "signal" and "name" not in config:
                 config["name"] = name
                 self._moves((*at, "config", "name"), written)
         for field in _DURATIONS.get(kind, ()):

@@ -94,6 +94,15 @@ KINDS: dict[str, Kind] = {
             "transient": _FLAG,
         }
     ),
+    "event": Kind(
+        {
+            "topic": _NAME,
+            "type": _NAME,
+            "where": _ref("expression"),
+            "timeout": _ref("laterDuration"),
+        },
+        (("topic",), ("where",)),
+    ),
     "publish": Kind({"topic": _NAME, "payload": _ANY}, (("topic",), ("payload",))),
     "subworkflow": Kind(
         {"definition": _NAME, "version": _NAME, "detached": _FLAG}, (("definition",),)
@@ -540,7 +549,7 @@ def _task(name: str, kind: Kind) -> Schema:
     config = {**_object(kind.config), "title": f"the config of a task of type {name}"}
     fields: Schema = {**TASK, **SHORTHAND, **own, **extra, "config": config}
     fields["type"] = {"title": "a type of task", "const": name}
-    if name == "signal":
+    if name in ("signal", "event"):
         fields["timeout"] = _ref("signalTimeout")
     schema = _object(fields, title=f"a task of type {name}")
     checks = [_needs(name, alternatives) for alternatives in kind.needs]

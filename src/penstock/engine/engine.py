@@ -30,11 +30,13 @@ from penstock.engine.inbox import Item, Reader
 from penstock.engine.inside import Inside
 from penstock.engine.listeners import Listeners
 from penstock.engine.observers import Observers
+from penstock.engine.outbox import Outbox
 from penstock.engine.projection import Projections
 from penstock.engine.queueing import Queueing
 from penstock.engine.requests import Requests
 from penstock.engine.retention import Retention
 from penstock.engine.roots import Roots
+from penstock.engine.routing import Routing
 from penstock.engine.settings import Settings
 from penstock.engine.sizes import COMMIT_BYTES_MAX, Heavy, Packing, bytes_of
 from penstock.engine.tending import Tending
@@ -48,6 +50,7 @@ from penstock.model.packing import PACK_FROM_BYTES
 from penstock.model.run import Run
 from penstock.policy import snapshots as snapshot_policy
 from penstock.ports.activities import Activities
+from penstock.ports.bus import Bus
 from penstock.ports.clock import Clock
 from penstock.ports.hints import Hints
 from penstock.ports.store import Append, Appended, Owner, Query, Record, Row, Snapshot, Store
@@ -94,6 +97,7 @@ class Engine:
         activities: Activities,
         clock: Clock,
         *,
+        bus: Bus,
         hints: Hints | None = None,
         node: str = "node",
         settings: Settings | None = None,
@@ -106,6 +110,7 @@ class Engine:
             node,
         )
         self.settings = settings or Settings()
+        self.bus = bus
         self.owner: Owner | None = None
         self.owned_at = 0.0
         self.broken: BaseException | None = None
@@ -121,6 +126,8 @@ class Engine:
         self.projections = Projections(self)
         self.errands = Errands(self)
         self.tending = Tending(self)
+        self.routing = Routing(self)
+        self.outbox = Outbox(self)
         self.attempts = Attempts(self, limit=self.settings.tasks_max)
         self.retention = Retention(self)
         self.roots = Roots(self)
@@ -158,6 +165,7 @@ class Engine:
     async def open(self) -> None:
         self.inside.check()
         await self.store.open()
+        await self.bus.open()
         await self.activities.open()
         await self.load_globals()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="penstock.commits")
@@ -178,6 +186,8 @@ class Engine:
         await self._emptied()
         if points.reach is not None:
             points.reach("stop.drained")
+        await self.outbox.close()
+        await self.bus.close()
         await self.projections.close()
         await self.listeners.close()
         await self.following.close()
@@ -516,6 +526,7 @@ class Engine:
         self._taken, self._later = set(), set()
         self.open_runs = 0
         self.admission.clear()
+        self.routing.clear()
         self.cache.clear()
         self.newest.clear()
 
@@ -609,6 +620,8 @@ class Engine:
             if self.owner is not None:
                 self._perform(run_id, entry, outcome.effects)
                 self._arm(run_id, entry)
+                if entry.flow.plan.on_bus:
+                    self._on_bus(entry)
             else:
                 for effect in outcome.effects:
                     if isinstance(effect, f.Answer):
@@ -627,6 +640,13 @@ class Engine:
                 self._snapshot(entry)
         if looked:
             self.reconcile(run_id)  # only now: what this turn decided is on disk
+
+    def _on_bus(self, entry: Entry) -> None:
+        """A run that publishes, or waits for what others do."""
+        if entry.flow.plan.awaits:
+            self.routing.seen(entry.flow.run)
+        if entry.flow.plan.publishes:
+            self.outbox.wake()
 
     def _refused(self, run_id: str, items: list[Item], error: Exception) -> None:
         """Another writer was first: load anew, decide anew. A newer owner: nothing more is ours to do."""
@@ -732,6 +752,8 @@ class Engine:
         self.open_runs += 1
         if entry.flow.plan.runs_max is not None:
             self.admission.joined(entry.flow.run)
+        if entry.flow.plan.awaits:
+            self.routing.seen(entry.flow.run)
 
     @property
     def recovering(self) -> bool:
@@ -805,6 +827,8 @@ class Engine:
         self.attempts.keep(run, wanted)
         self._perform(run_id, entry, wanted)
         self._arm(run_id, entry)
+        if entry.flow.plan.on_bus:
+            self._on_bus(entry)
         if run.generation > 1 or entry.flow.plan.runs_max is not None:
             self.admission.seen(run, entry.flow.plan)
         if run.closed:
@@ -939,6 +963,8 @@ class Engine:
             and not self._batch
             and not self.errands
             and self.listeners.quiet()
+            and self.outbox.quiet()
+            and self.bus.quiet()
             and self.projections.quiet()
         )
 

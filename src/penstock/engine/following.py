@@ -173,6 +173,8 @@ class Following:
 
     def wrote(self, *, others: bool = False) -> None:
         """Something was committed: those here look at once, those elsewhere are told soon."""
+        if others:
+            self._engine.outbox.wake()
         self._wake(others=others)
         if self._followers and not self._telling and self._engine.owner is not None:
             self._telling = True

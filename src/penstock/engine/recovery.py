@@ -123,6 +123,7 @@ class Ownership:
         await engine.load_paused()
         await engine.queueing.load()
         await self._recover(clean=clean)
+        await engine.outbox.own(head)
         await engine.tending.take()
         engine.requests.wake()
         return True
@@ -234,6 +235,7 @@ class Ownership:
                     engine.roots.tick()
                     engine.following.tidy()
                     await engine.queueing.write_down()
+                    await engine.outbox.tick()
                     await engine.tending.look_around()
             except Fenced as error:
                 engine.lost_ownership(error)

@@ -17,6 +17,7 @@ from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
 from penstock.engine.bulk import BulkStart
+from penstock.engine.bus import LocalBus
 from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.control import LocalControl, check_if_exists, identified
 from penstock.engine.data import LocalData
@@ -70,6 +71,7 @@ class LocalRuns:
         self.data = LocalData(engine)
         self.control = LocalControl(engine, self)
         self.projections = engine.projections
+        self.bus = LocalBus(engine)
 
     # --- definitions and starts ------------------------------------------------------------------------------
 

@@ -128,6 +128,17 @@ class SendSignal(_Command, frozen=True):
     update: bool = False
 
 
+class OfferEvent(_Command, frozen=True):
+    """A bus event that may belong to the run: tasks that wait for it take it, otherwise nothing happens."""
+
+    id: str
+    topic: str
+    kind: str = ""
+    """Its type."""
+    source: str = ""
+    data: bytes = b"null"
+
+
 class ClaimForm(_Command, frozen=True):
     key: str
     by: str
@@ -245,7 +256,7 @@ class Identified(_Command, frozen=True):
 
 
 Command = (
-    StartRun | StartTask | CompleteTask | FailTask | LoseTask | RecordProgress | Wake | SendSignal
+    StartRun | StartTask | CompleteTask | FailTask | LoseTask | RecordProgress | Wake | SendSignal | OfferEvent
     | ClaimForm | ReleaseForm | DelegateForm | SubmitForm | RecordChild | CloseChild | RecordDelivery
     | NameSnapshot | AdmitRun | ForeseeMiss
     | PauseRun | ResumeRun | CancelRun | TerminateRun

@@ -261,6 +261,18 @@ class SignalReceived(_Event, frozen=True, tag="signal_received"):
     """Whoever sent it awaits an answer."""
 
 
+class EventReceived(_Event, frozen=True, tag="event_received"):
+    """A bus event that belongs to the run, and the tasks that it belongs to, in the order in which they began to wait."""
+
+    id: str
+    topic: str
+    keys: list[str]
+    kind: str = ""
+    """The type of the bus event."""
+    source: str = ""
+    payload: Raw = NULL
+
+
 class FormClaimed(_Event, frozen=True, tag="form_claimed"):
     """Somebody wants to fill the form in; nobody else can meanwhile."""
 
@@ -532,7 +544,7 @@ class RunContinued(_Event, frozen=True, tag="run_continued"):
 Event = (
     RunStarted | RunReset | RunBegun | TaskStarted | TaskDeferred | TaskProgressed | TaskCompleted | TaskRetried | TaskFailed | TaskLost
     | TaskSkipped | RetryFired
-    | TimerFired | SignalReceived | FormClaimed | FormReleased | FormDelegated | FormSubmitted | FormEscalated
+    | TimerFired | SignalReceived | EventReceived | FormClaimed | FormReleased | FormDelegated | FormSubmitted | FormEscalated
     | ChildStarted | ChildClosed | Published | SignalSent | SignalDelivered | DataConflicted
     | SnapshotTaken | CommandAccepted | UpdateAnswered
     | RunAdmitted | DeadlineForeseen | DeadlineMissed

@@ -248,6 +248,8 @@ class Run(Struct, omit_defaults=True):
     """Received, not yet taken, in order per name."""
     waiters: dict[str, list[str]] = {}
     """Keys of the tasks that wait for a name, in order."""
+    listening: dict[str, str] = {}
+    """Keys of the tasks that wait for a bus event, in order, and the topic of each."""
     mutexes: dict[str, list[str]] = {}
     """Keys in order of arrival; the first holds it."""
     commands: dict[str, tuple[float, str]] = {}

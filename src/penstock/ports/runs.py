@@ -13,6 +13,7 @@ from penstock.model.events import Event
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.model.queue import QueueView
+from penstock.ports.bus import EngineBus
 from penstock.ports.control import Control
 from penstock.ports.data import DataLife
 from penstock.ports.projections import Projections
@@ -174,6 +175,9 @@ class Runs(Protocol):
 
     @property
     def projections(self) -> Projections: ...
+
+    @property
+    def bus(self) -> EngineBus: ...
 
     async def register(
         self, source: Any, *, name: str = "<definition>", by: str | None = None

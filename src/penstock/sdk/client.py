@@ -13,6 +13,7 @@ from penstock.errors import Rejected
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
 from penstock.ports.batches import Batch, Batches
+from penstock.ports.bus import EngineBus
 from penstock.ports.control import DefinitionAct, PausedDefinition, Preview
 from penstock.ports.projections import EventBatch, ProjectionView
 from penstock.ports.runs import (
@@ -460,6 +461,11 @@ class Engine:
         wanted = [types] if isinstance(types, str) else types
         run_id = run.id if isinstance(run, Run) else run
         return self._runs.on(wanted, listener, definition=definition, run=run_id, limit=limit)
+
+    @property
+    def bus(self) -> EngineBus:
+        """Publish to runs that wait and to whoever subscribes; subscribe to what runs and others publish (SPEC 7.1)."""
+        return self._runs.bus
 
     async def project(
         self,

@@ -10,6 +10,13 @@ from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
 from penstock.model.schedule import Backfill, Calendar
 from penstock.ports.batches import Batch
+from penstock.ports.bus import (
+    BusStatus,
+    DeadLetter,
+    QoS,
+    Receiver,
+    Subscription,
+)
 from penstock.ports.clock import Clock
 from penstock.ports.control import DefinitionAct, PausedDefinition, Preview
 from penstock.ports.data import Archived
@@ -214,6 +221,10 @@ class Engine:
     ) -> Listening:
         """Call `listener(change)` after an event of these types (None: any) is on disk, whichever process wrote it; in
         order, by itself, so that it never harms a run. Past `limit` waiting events it misses some (`dropped`)."""
+
+    @property
+    def bus(self) -> EngineBus:
+        """Publish to runs that wait and to whoever subscribes; subscribe to what runs and others publish (SPEC 7.1)."""
 
     def project(
         self,
@@ -501,6 +512,32 @@ class Batches:
 
     def wait(self, id: str) -> Batch:
         """Until it is done or stopped."""
+
+class EngineBus:
+    """The bus as an application uses it: `engine.bus`. What is published also reaches the runs that wait for it, and is
+    acknowledged only once that is on disk."""
+
+    def publish(
+        self,
+        topic: str,
+        data: Any = None,
+        *,
+        type: str = "",
+        id: str | None = None,
+        source: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        qos: QoS | None = None,
+    ) -> str: ...
+    def publish_batch(
+        self, events: Sequence[Mapping[str, Any]], *, qos: QoS | None = None
+    ) -> list[str]: ...
+    def subscribe(
+        self, patterns: Sequence[str] | str, receiver: Receiver, *, group: str = "", name: str = ""
+    ) -> Subscription: ...
+    def unsubscribe(self, subscription: Subscription) -> None: ...
+    def status(self) -> BusStatus: ...
+    def dead_letters(self) -> list[DeadLetter]: ...
+    def set_qos(self, qos: QoS) -> None: ...
 
 class Projection:
     """A handle to a projection that this process serves."""

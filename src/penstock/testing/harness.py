@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from penstock.adapters.memory import MemoryStore
+from penstock.adapters.memory_bus import MemoryBus
 from penstock.engine.engine import Engine as Core
 from penstock.engine.engine import Settings
 from penstock.engine.recovery import Ownership
@@ -143,6 +144,7 @@ async def harness(
         store or MemoryStore(clock=clock.now),
         worker,
         clock,
+        bus=MemoryBus(clock),
         settings=settings or Settings(drain_seconds=0),
     )
     ownership = Ownership(core)

@@ -118,7 +118,7 @@ def _event_targets(
                 "gateway-event-target",
                 path,
                 f"event gateway `{name}` leads to `{link.to}`, which is of type `{kind}`",
-                "it can lead to signals, timers and forms only: the first that happens wins",
+                "it can lead to signals, events, timers and forms only: the first that happens wins",
             )
         elif index in crossing:
             notes.add(

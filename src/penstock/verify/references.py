@@ -18,6 +18,7 @@ from penstock.expr.paths import compile_path
 from penstock.expr.schema import compile_schema
 from penstock.expr.template import compile_template
 from penstock.model.definition import Action, Condition, Definition, Source, Task
+from penstock.policy.topics import is_pattern
 from penstock.verify.scopes import Notes, Scope, body_of
 
 ROOTS = frozenset({"input", "tasks", "data", "global", "run", "now"})
@@ -39,6 +40,7 @@ _TEMPLATED = {
     "form": ("assignee", "due"),
     "subworkflow": ("definition", "version"),
     "signal": ("timeout",),
+    "event": ("topic", "timeout"),
 }
 
 
@@ -222,6 +224,15 @@ class _Task:
             self._reader.schema(config.get("schema"), (*path, "schema"))
         if kind == "signal" and "reply" in config:
             self._reader.expression(config["reply"], (*path, "reply"), self._sight)
+        if kind == "event":
+            topic = config.get("topic", "")
+            if topic and "${" not in topic and not is_pattern(topic):
+                hint = "a topic is words with dots between them; `*` is any word, `>` the rest"
+                message = f"`{topic}` is neither a topic nor a pattern of topics"
+                self._notes.add("invalid-value", (*path, "topic"), message, hint)
+        if kind == "event" and "where" in config:
+            sight = self._reader.sight(self._scope.visible, self._names | {"event"})
+            self._reader.expression(config["where"], (*path, "where"), sight)
         if kind == "activity" and "activity" in config:
             self._activity(config["activity"], (*path, "activity"))
         if kind == "transform":

@@ -1,6 +1,6 @@
 """What each type of task does when it fires, and how the scopes that some of them hold end.
 
-One file a family: `control` (start, end, gateway, transform, publish, cancel), `waits` (timer, signal, form), `work`
+One file a family: `control` (start, end, gateway, transform, publish, cancel), `waits` (timer, signal, event, form), `work`
 (activity, http, subworkflow), `loops` (loop and natural loops), `maps`, `mutex`.
 """
 
@@ -33,6 +33,7 @@ BEGIN: dict[str, Begin] = {
     "cancel": control.begin_cancel,
     "timer": waits.begin_timer,
     "signal": waits.begin_signal,
+    "event": waits.begin_event,
     "form": waits.begin_form,
     "activity": work.begin_activity,
     "http": work.begin_http,

@@ -1,4 +1,4 @@
-"""Tasks that wait for time, for a message, or for a person: timer, signal, form."""
+"""Tasks that wait for time, for a message, or for a person: timer, signal, event, form."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def take(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, lett
     flow.complete(path, scope, node, state)
     if letter.update:
         flow.answer(path, node, letter.id)
+
+
+def begin_event(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    """From now on; what the bus carried before is not kept for it."""
+    topic = str(_value(flow, path, node, node.values["topic"], "topic"))
+    key = flow.key(path, node.id)
+    if "timeout" in node.values:
+        state.due = flow.counted(flow.at + _duration(flow, path, node, node.values["timeout"]))
+        flow.due(state.due, key)
+    flow.enter(scope, state, WAITING)
+    flow.run.listening[key] = topic
 
 
 def begin_form(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
