@@ -20,7 +20,6 @@ from penstock.dsl.tree import Places
 FINDINGS_MAX = 200
 ROUNDS_MAX = 10
 UNKNOWN_ID = "unknown"
-NOT_YET = {"event": "bus events (SPEC 2.2 `event`) come with the bus"}
 
 
 @dataclass(slots=True)
@@ -151,10 +150,6 @@ class _Translator:
         if not isinstance(instance, str):
             message = f"`type` must be a type of task, not {shown_value(instance)}"
             self._say("wrong-type", path, message, None)
-        elif instance in NOT_YET:
-            self._say(
-                "not-yet", path, f"tasks of type `{instance}` are not here yet", NOT_YET[instance]
-            )
         else:
             hint = did_you_mean(instance, KINDS) or f"types are {_listed(KINDS, 'and')}"
             self._say("unknown-type", path, f"no type of task is called `{instance}`", hint)

@@ -33,7 +33,7 @@ CODES = frozenset(
         # of what tasks refer to
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "path-invalid", "schema-invalid"),
-        *("unused-input", "secret-misplaced", "template-literal"),
+        *("unused-input", "secret-misplaced", "template-literal", "topic-invalid"),
         # of its triggers
         *("cron-invalid", "cron-never", "zone-unknown", "interval-invalid", "calendar-invalid"),
         *("schedule-invalid", "schedule-never", "overlap-unknown", "input-invalid"),

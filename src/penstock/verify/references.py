@@ -229,7 +229,7 @@ class _Task:
             if topic and "${" not in topic and not is_pattern(topic):
                 hint = "a topic is words with dots between them; `*` is any word, `>` the rest"
                 message = f"`{topic}` is neither a topic nor a pattern of topics"
-                self._notes.add("invalid-value", (*path, "topic"), message, hint)
+                self._notes.add("topic-invalid", (*path, "topic"), message, hint)
         if kind == "event" and "where" in config:
             sight = self._reader.sight(self._scope.visible, self._names | {"event"})
             self._reader.expression(config["where"], (*path, "where"), sight)

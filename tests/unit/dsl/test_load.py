@@ -173,8 +173,8 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{type: event, topic: x}",
-            *("not-yet", 13, "tasks of type `event` are not here yet"),
-            "bus events (SPEC 2.2 `event`) come with the bus",
+            *("field-missing", 3, "a task of type `event` needs `where`"),
+            None,
         ),
         (
             "{type: start, config: {x: 1}}",
