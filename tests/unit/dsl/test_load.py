@@ -173,7 +173,7 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{type: event, topic: x}",
-            *("field-missing", 3, "a task of type `event` needs `where`"),
+            *("field-missing", 3, "task `a` needs `where`"),
             None,
         ),
         (
