@@ -185,12 +185,13 @@ class Ownership:
     async def _renew(self, token: int) -> None:
         """The lease, whatever else the owner is at: a recovery of many runs, a look around, a store with a long line."""
         engine = self._engine
-        while engine.broken is None and engine.owner is not None and engine.owner.token == token:
+        while self._owned(token) is not None:
             try:
                 await engine.clock.sleep(RENEW_SECONDS)
-                if engine.owner is not None and engine.broken is None:
-                    pulse = self._pulse = await engine.store.pulse(engine.owner)
-                    if engine.owner is not None and engine.owner.token == token:
+                owner = self._owned(token)
+                if owner is not None:
+                    pulse = self._pulse = await engine.store.pulse(owner)
+                    if self._owned(token) is not None:
                         engine.owner = pulse.owner
             except Fenced as error:
                 engine.lost_ownership(error)
@@ -198,6 +199,11 @@ class Ownership:
                 log.warning("owner.renew_failed", extra={"error": str(error)})
             finally:
                 self._beat.set()
+
+    def _owned(self, token: int) -> Owner | None:
+        owner = self._engine.owner
+        sound = self._engine.broken is None
+        return owner if sound and owner is not None and owner.token == token else None
 
     async def _keep(self) -> None:
         engine = self._engine
