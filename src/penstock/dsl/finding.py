@@ -30,6 +30,8 @@ CODES = frozenset(
         *("no-branch", "no-end", "deadlock", "never-runs", "too-many-states"),
         # of its branches
         *("branch-fails", "branch-untyped", "branch-overlap", "branch-dead"),
+        # of its data
+        *("data-race",),
         # of what tasks refer to
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "path-invalid", "schema-invalid"),

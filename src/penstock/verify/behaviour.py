@@ -43,7 +43,7 @@ def check_behaviour(subject: Subject) -> None:
         states=subject.budget.states,
         each=subject.budget.fragment,
     )
-    driver = Driver(exploration)
+    driver = subject.driver = Driver(exploration)
     Behaviour(subject, exploration, driver).check()
 
 

@@ -125,11 +125,11 @@ class Driver:
 
     # --- playing ----------------------------------------------------------------------------------------------
 
-    def drive(self, route: Route, goal: Goal) -> Scenario | None:
-        """A scenario that shows it, if one is found."""
-        absent = self._absent(route)
+    def drive(self, route: Route, goal: Goal, *, given: Values | None = None) -> Scenario | None:
+        """A scenario that shows it, if one is found; `given` are values that must be."""
+        wanted = {**self._absent(route), **(given or {})}
         for values in self._values(route.asks):
-            scenario = self._play({**values, **absent}, route.acts, goal)
+            scenario = self._play({**values, **wanted}, route.acts, goal)
             if scenario is not None:
                 return scenario
         return None
@@ -175,6 +175,20 @@ class Driver:
                 steps.append(step[0])
         except Unplayable:
             return None
+
+    def go_on(self, stage: Stage, steps_max: int) -> list[Step]:
+        """Let everything complete until the run ends; what happened."""
+        steps: list[Step] = []
+        try:
+            while not stage.run.closed and len(steps) < steps_max:
+                step = self._next(stage, [], {})
+                if step is None:
+                    break
+                stage.step(step[0])
+                steps.append(step[0])
+        except Unplayable:
+            pass
+        return steps
 
     def wander(self, number: int, goals: Sequence[Goal]) -> Scenario | None:
         """A run in an order of its own, one for each number, in which each task completes."""

@@ -7,12 +7,14 @@ was not rehearsed (SPEC 3).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from penstock.core import scopes
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
+from penstock.core.inputs import arguments_of
 from penstock.core.owed import owed
 from penstock.core.plan import Plan
 from penstock.core.turn import turn
@@ -55,6 +57,10 @@ class Outcome:
     code: str
     result: Any
     data: dict[str, Any]
+    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What tasks were called with, by key."""
+    tasks: dict[str, str] = field(default_factory=dict[str, str])
+    """How each task was last seen, by key."""
 
     def part(self, differs: str) -> Any:
         name = differs.partition(".")[2]
@@ -65,6 +71,10 @@ class Outcome:
                 return self.status, self.code
             case "result":
                 return self.result
+            case "inputs":
+                return self.inputs.get(name) if name else self.inputs
+            case "tasks":
+                return self.tasks.get(name) if name else self.tasks
             case _:
                 return self.data.get(name) if name else self.data
 
@@ -212,7 +222,22 @@ class Stage:
         if run.status == COMPLETED:
             result = decode(run.result) if run.result is not None else self._value(run.result_ref)
         code = "" if run.failure is None else run.failure.code
-        return Outcome(run.status, code, result, {name: data[name] for name in run.data})
+        statuses = {key: state.status for key, state in self.tasks.items()}
+        values = {name: data[name] for name in run.data}
+        return Outcome(run.status, code, result, values, self._inputs(), statuses)
+
+    def _inputs(self) -> dict[str, Any]:
+        """What each task was called with; what could change was recorded, the rest is as it was."""
+        found: dict[str, Any] = {}
+        for path, scope in self.flow.seen.items():
+            for id, state in scope.tasks.items():
+                node = self.plan.scopes[scope.plan].nodes[id]
+                if not state.attempt or not node.inputs:
+                    continue
+                with suppress(KeyError, Need):  # of a scope that is gone nothing is said
+                    given = arguments_of(self.flow, path, scope, node, state)[0]
+                    found[self.flow.key(path, id)] = given
+        return found
 
     # --- what happens ----------------------------------------------------------------------------------------
 

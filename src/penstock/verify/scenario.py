@@ -84,7 +84,8 @@ class Shows(Struct, frozen=True, omit_defaults=True):
     twin: tuple[Step, ...] | None = None
     """The same steps in another order: the outcome differs."""
     differs: str = ""
-    """With a twin: where it differs: `status`, `result`, or `data.NAME`; empty: anywhere."""
+    """With a twin: where it differs: `status`, `result`, `data.NAME`, `inputs.KEY` (what that task is called with), or
+    `tasks` (how each was last seen, by key); empty: anywhere."""
 
 
 class Scenario(Struct, frozen=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.plan import Plan
 from penstock.dsl.finding import Finding, Path, in_order
@@ -18,6 +18,9 @@ from penstock.verify.rehearsal import rehearse
 from penstock.verify.scenario import Scenario
 from penstock.verify.scopes import Notes
 from penstock.verify.structure import check
+
+if TYPE_CHECKING:
+    from penstock.verify.driving import Driver
 
 Verdict = Literal["proved", "refuted", "unknown"]
 
@@ -67,6 +70,8 @@ class Subject:
     budget: Budget = field(default_factory=Budget)
     notes: Notes = field(init=False)
     proofs: list[Proof] = field(default_factory=list[Proof])
+    driver: Driver | None = None
+    """Makes runs go where they are wanted; there once behaviour has been looked at."""
 
     def __post_init__(self) -> None:
         self.notes = Notes(self.loaded)
@@ -145,8 +150,9 @@ def rules() -> tuple[Callable[[Subject], None], ...]:
     """One for each section of SPEC 3 after structure, in order; imported here, as they know this module."""
     from penstock.verify.behaviour import check_behaviour
     from penstock.verify.branches import check_branches
+    from penstock.verify.races import check_races
 
-    return (check_behaviour, check_branches)
+    return (check_behaviour, check_branches, check_races)
 
 
 def verify(
