@@ -32,6 +32,8 @@ CODES = frozenset(
         *("branch-fails", "branch-untyped", "branch-overlap", "branch-dead"),
         # of its data
         *("data-race",),
+        # of its loops
+        *("loop-endless", "loop-unbounded"),
         # of what tasks refer to
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "path-invalid", "schema-invalid"),

@@ -42,7 +42,7 @@ class Knowledge:
         self._subject, self._plan = subject, subject.plan
         self.environment = environment(subject.definition)
         self._dominators: dict[str, dict[str, str | None]] = {}
-        self._writers = _writers(subject.plan)
+        self.writers = _writers(subject.plan)
         self._known: dict[tuple[str, str], Known] = {}
         self._data = self._data_schema()
         self._named: dict[str, list[Node]] = {}
@@ -93,7 +93,7 @@ class Knowledge:
                 return _described(known.types.input, read[1:])
             case "data":
                 name = read[1] if len(read) > 1 else ""
-                return name not in self._writers
+                return name not in self.writers
             case "tasks":
                 if len(read) < 3 or read[2] != "output":
                     return len(read) < 4
@@ -141,7 +141,7 @@ class Knowledge:
         include: bool,
     ) -> None:
         """From a task up to where its scope begins."""
-        dominators = self._dominating(scope)
+        dominators = self.dominating(scope)
         at = id
         if include:
             over[id] = self._task_type(scope.nodes[id], None, well=True)
@@ -223,8 +223,8 @@ class Knowledge:
                 return len(read) > 1 and read[1] in over
             case "data":
                 if len(read) < 2:
-                    return not self._writers
-                return read[1] not in self._writers or read[:2] in formulas
+                    return not self.writers
+                return read[1] not in self.writers or read[:2] in formulas
             case _:
                 return False
 
@@ -244,11 +244,11 @@ class Knowledge:
                     continue
                 if not all(self._fixed(read, done, found) for read in expression.reads):
                     continue
-                tree = _replaced(expression.tree, found)
+                tree = replaced(expression.tree, found)
                 if tree is None:
                     continue
                 found["tasks", id, "output", name] = tree
-                if self._writers.get(name) == [node.path] and self._plan_merge(name):
+                if self.writers.get(name) == [node.path] and self._plan_merge(name):
                     found["data", name] = tree
         return found
 
@@ -278,8 +278,8 @@ class Knowledge:
         properties: dict[str, Any] = {}
         declared = self._subject.definition.data
         for name, datum in declared.items():
-            properties[name] = True if name in self._writers else {"const": datum.value}
-        for name in self._writers:
+            properties[name] = True if name in self.writers else {"const": datum.value}
+        for name in self.writers:
             properties.setdefault(name, True)
         return {
             "type": "object", "properties": properties, "required": list(declared),
@@ -288,7 +288,7 @@ class Knowledge:
 
     # --- dominators ----------------------------------------------------------------------------------------------
 
-    def _dominating(self, scope: ScopePlan) -> dict[str, str | None]:
+    def dominating(self, scope: ScopePlan) -> dict[str, str | None]:
         if scope.path not in self._dominators:
             self._dominators[scope.path] = dominators(scope)
         return self._dominators[scope.path]
@@ -394,7 +394,7 @@ def _described(schema: Any, path: Read) -> bool:
 def _substituted(expression: Expression, formulas: Mapping[Read, Tree], env: Any) -> Expression:
     if not formulas or not any(read[: len(f)] == f for read in expression.reads for f in formulas):
         return expression
-    tree = _replaced(expression.tree, formulas)
+    tree = replaced(expression.tree, formulas)
     if tree is None:
         return expression
     try:
@@ -403,7 +403,7 @@ def _substituted(expression: Expression, formulas: Mapping[Read, Tree], env: Any
         return expression
 
 
-def _replaced(tree: Tree, formulas: Mapping[Read, Tree]) -> Tree | None:
+def replaced(tree: Tree, formulas: Mapping[Read, Tree]) -> Tree | None:
     """None where a loop variable hides what is read."""
     stack = [tree]
     while stack:
@@ -421,7 +421,7 @@ def _rewrite(value: Any, formulas: Mapping[Read, Tree]) -> Any:
         path = _path(Select(value.position, value.operand, value.field))
         if path is not None and path in formulas:
             return Literal(value.position, True)
-    if isinstance(value, Select | Index):
+    if isinstance(value, Ident | Select | Index):
         path = _path(value)
         if path is not None and path in formulas:
             return formulas[path]

@@ -151,8 +151,9 @@ def rules() -> tuple[Callable[[Subject], None], ...]:
     from penstock.verify.behaviour import check_behaviour
     from penstock.verify.branches import check_branches
     from penstock.verify.races import check_races
+    from penstock.verify.termination import check_termination
 
-    return (check_behaviour, check_branches, check_races)
+    return (check_behaviour, check_branches, check_termination, check_races)
 
 
 def verify(

@@ -51,7 +51,7 @@ class World:
             case "index" | "iteration":
                 low = 0 if name == "index" else types.iteration
                 number = self._numbers[name] = smt.int(name)
-                smt.laws += [number >= low, number <= INT_MAX]
+                smt.laws += [number >= low, number <= (types.modest or INT_MAX)]
                 return smt.value(Int(number))
             case "now":
                 return smt.value(Time("timestamp", self._time("now")))
