@@ -22,7 +22,7 @@ APP = "from penstock import activity\n\n@activity\ndef nothing() -> None: ...\n"
 GIVEN = {
     "id": "w", "definition": "waiting", "name": "approve", "key": "approve", "payload": "true", "data": "{}", "value": "true",
     "values": "a=1", "token": "WyJvcmRlci03IiwxLCJwYXkiLDFd", "begin": "2026-01-01", "end": "2026-01-02",
-    "folder": "kept", "app": "app.py", "to": "1", "by": "ann", "reason": "why",
+    "before": "waiting@1", "after": "waiting@1", "folder": "kept", "app": "app.py", "to": "1", "by": "ann", "reason": "why",
 }  # fmt: skip
 """What makes sense for each argument and each required option."""
 FILES = {"run": "waiting.yaml", "import": "runs.zst", "export": "out.zst", "backup": "copy.db"}

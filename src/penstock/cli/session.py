@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.core.plan import Plan
     from penstock.engine.settings import Settings
+    from penstock.model.definition import Definition
     from penstock.ports.store import Owner, Store
     from penstock.sdk.client import Engine, Run
 
@@ -97,12 +98,23 @@ class Session:
     async def plan(self, definition: str, version: str) -> Plan:
         """A version as it was registered, compiled."""
         from penstock.core.plan import Plan
+
+        return Plan(await self.definition(definition, version))
+
+    async def definition(self, definition: str, version: str) -> Definition:
+        """A version as it was registered."""
+        from msgspec.structs import replace
+
         from penstock.model.codec import decode_definition
 
-        row = await (await self.store()).definition(definition, version)
+        store = await self.store()
+        row = await store.definition(definition, version)
         if row is None:
-            raise NotFound(f"no version {version} of definition `{definition}`")
-        return Plan(decode_definition(row.document))
+            rows = await store.definitions()
+            known = [each.version for each in rows if each.id == definition]
+            hint = f"it has: {', '.join(known[-10:])}" if known else None
+            raise NotFound(f"no version {version} of definition `{definition}`", hint=hint)
+        return replace(decode_definition(row.document), version=row.version)
 
     async def get(self, id: str) -> Run:
         """A run, or the id that was probably meant."""

@@ -1,0 +1,171 @@
+"""`diff`: two versions of a definition, told in words and drawn."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.definitions import looks_like_file, read_definition
+from penstock.cli.output import (
+    COMPLETED,
+    FAILED,
+    Problem,
+    complain_of_definition,
+    give,
+    give_json,
+    paint,
+    say,
+    visible,
+)
+from penstock.cli.session import json_option, opened, perform, store_option
+from penstock.errors import DefinitionInvalid
+
+if TYPE_CHECKING:
+    from penstock.dsl.diff import Difference, FieldChange, LinkName
+    from penstock.model.definition import Definition
+
+SHOWN = 60
+ADDED, REMOVED, CHANGED = ("+", "completed"), ("-", "failed"), ("~", "warning")
+
+
+@click.command("diff")
+@click.argument("before", metavar="OLD")
+@click.argument("after", metavar="NEW")
+@click.option(
+    "--map", "pairs", multiple=True, metavar="OLD=NEW", help="A task that was renamed; else it is guessed."
+)  # fmt: skip
+@click.option("--svg", "picture", metavar="FILE", type=click.Path(), help="Draw it, too.")
+@json_option
+@store_option
+def diff_command(
+    before: str, after: str, pairs: tuple[str, ...], picture: str | None, as_json: bool, url: str
+) -> int:
+    """Compare two versions of a definition.
+
+    \b
+    Example:
+      penstock diff order-1.yaml order-2.yaml
+      penstock diff order@1 order@2 --svg change.svg
+      penstock diff order@2 order.yaml --map pay=settle
+
+    OLD and NEW are files, or ID@VERSION of the database. Exit status: 0 if they are the same, 1 if they differ.
+    """
+    from penstock.dsl.diff import compare
+
+    mapping = parse_mapping(pairs)
+    try:
+        one, other = perform(_both(before, after, url))
+    except DefinitionInvalid as error:
+        return complain_of_definition(error, "nothing is compared")
+    found = compare(one, other, mapping)
+    if picture is not None:
+        from penstock.cli.diff_picture import drawn
+
+        _write(picture, drawn(one, other, found))
+        say(f"drawn in {picture}")
+    if as_json:
+        give_json(found)
+    else:
+        for line in told(found, f"{before} -> {after}"):
+            give(line)
+    return COMPLETED if found.same else FAILED
+
+
+def parse_mapping(pairs: tuple[str, ...]) -> dict[str, str]:
+    """`OLD=NEW` of each renamed task."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        before, mark, after = pair.partition("=")
+        if not mark or not before or not after or before in found:
+            raise Problem(
+                "usage", f"`{pair}` is not OLD=NEW", hint="name the old and the new task: --map pay=settle"
+            )  # fmt: skip
+        found[before] = after
+    return found
+
+
+async def _both(before: str, after: str, url: str) -> tuple[Definition, Definition]:
+    if looks_like_file(before) and looks_like_file(after):
+        return read_definition(before).definition, read_definition(after).definition
+    async with opened(url) as session:
+        found: list[Definition] = []
+        for name in (before, after):
+            if looks_like_file(name):
+                found.append(read_definition(name).definition)
+                continue
+            id, mark, version = name.partition("@")
+            if not mark:
+                raise Problem(
+                    "usage", f"`{name}` is neither a file nor ID@VERSION", hint=f"say which version: {name}@1"
+                )  # fmt: skip
+            found.append(await session.definition(id, version))
+    return found[0], found[1]
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Problem(
+            "file-unwritable", f"{path} cannot be written: {error.strerror}", hint="name another file"
+        ) from None  # fmt: skip
+
+
+def told(found: Difference, title: str) -> list[str]:
+    """For people: a line for each change, the deepest value that differs beside it."""
+    lines = [_mark(title, "title")]
+    if found.same:
+        return [*lines, "  they are the same"]
+    lines += [_line(ADDED, "task", path) for path in found.added]
+    lines += [_line(REMOVED, "task", path) for path in found.removed]
+    for change in found.changed:
+        name = change.path
+        if change.renamed:
+            name = (
+                f"{change.was} -> {change.path}  {'looks renamed' if change.guessed else 'renamed'}"
+            )
+        lines.append(_line(CHANGED, "task", name))
+        lines += _fields(change.fields)
+    lines += [_line(ADDED, "link", _link(link)) for link in found.links_added]
+    lines += [_line(REMOVED, "link", _link(link)) for link in found.links_removed]
+    for each in found.links_changed:
+        lines.append(_line(CHANGED, "link", str(each.link)))
+        lines += _fields(each.fields)
+    for field in found.fields:
+        mark = ADDED if field.before is None else REMOVED if field.after is None else CHANGED
+        lines.append(_line(mark, f"{field.field}:", _values(field)))
+    return lines
+
+
+def _line(mark: tuple[str, str], what: str, text: str) -> str:
+    return f"  {_mark(f'{mark[0]} {what:<5} {visible(text)}', mark[1])}"
+
+
+def _link(link: LinkName) -> str:
+    return str(link) if link.condition is None else f"{link}  if {link.condition}"
+
+
+def _fields(changes: tuple[FieldChange, ...]) -> list[str]:
+    return [f"      {visible(change.field)}: {_values(change)}" for change in changes]
+
+
+def _values(change: FieldChange) -> str:
+    if change.before is None:
+        return visible(_short(change.after))
+    if change.after is None:
+        return f"{visible(_short(change.before))} -> nothing"
+    return f"{visible(_short(change.before))} -> {visible(_short(change.after))}"
+
+
+def _short(value: Any) -> str:
+    import msgspec
+
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _mark(text: str, style: str) -> str:
+    return paint(text, style, sys.stdout)
