@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.core.plan import Node, ScopePlan
+from penstock.core.plan import Node, ScopePlan, environment
 from penstock.dsl.finding import Path
 from penstock.model.run import PENDING
 from penstock.verify.cases import Cases, Read
@@ -19,6 +19,7 @@ from penstock.verify.mutexes import search, suspects
 from penstock.verify.rehearsal import Stage, rehearse
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.space import Trail
+from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
 
 RULE = "3.2"
@@ -37,11 +38,16 @@ HINTS = {
 
 
 def check_behaviour(subject: Subject) -> None:
+    schemas = schemas_of(subject)
+    tasks = {
+        node.id: TaskType(schemas.get(("tasks", node.id, "output")))
+        for scope in subject.plan.scopes.values()
+        for node in scope.nodes.values()
+    }
+    types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
+    cases = Cases(schemas, types, subject.budget.solver)
     exploration = Exploration(
-        subject.plan,
-        Cases(schemas_of(subject)),
-        states=subject.budget.states,
-        each=subject.budget.fragment,
+        subject.plan, cases, states=subject.budget.states, each=subject.budget.fragment
     )
     driver = subject.driver = Driver(exploration)
     Behaviour(subject, exploration, driver).check()

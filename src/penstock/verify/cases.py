@@ -9,6 +9,7 @@ come out of any of them is impossible. For other conditions anything is held pos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any, Literal, cast
 
@@ -16,12 +17,18 @@ from penstock.core.plan import COST_MAX, Guard
 from penstock.errors import ExpressionError, PenstockError
 from penstock.expr import tree as t
 from penstock.expr.schema import compile_schema
+from penstock.verify.solver import UNITS_MAX, Answer, Impossible, Solution, Unknown, solve
+from penstock.verify.types import Types
 
 Outcome = bool | Literal["error"]
 Read = tuple[str, ...]
 
 TRIES_MAX = 6_000
 """Combinations of values that are tried for one question."""
+QUESTIONS_MAX = 200
+"""Put to the solver in one verification."""
+SETTABLE = frozenset({"input", "tasks"})
+"""Roots of what can be chosen from outside."""
 _ABSENT = object()
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 _JUNK: tuple[Any, ...] = (_ABSENT, None, True, "\0other", -7919, [])
@@ -30,9 +37,14 @@ _JUNK: tuple[Any, ...] = (_ABSENT, None, True, "\0other", -7919, [])
 class Cases:
     """What the conditions of one definition may come to together. Answers are remembered."""
 
-    def __init__(self, schemas: Mapping[Read, Any]) -> None:
+    def __init__(
+        self, schemas: Mapping[Read, Any], types: Types | None = None, units: int = UNITS_MAX
+    ) -> None:
         self._schemas = schemas
         """By where a value is read from: `("input",)`, `("tasks", ID, "output")`."""
+        self._types, self._units = types, units
+        self._questions = 0
+        """Put to the solver so far."""
         self._vectors: dict[tuple[str, ...], list[tuple[tuple[Outcome, ...], Values]] | None] = {}
         self._simple: dict[str, bool] = {}
         self._known: dict[frozenset[tuple[str, Outcome]], bool] = {}
@@ -52,30 +64,56 @@ class Cases:
     def _possible(self, asks: Sequence[tuple[Guard, Outcome]]) -> bool:
         tried = self._tried([guard for guard, _ in asks])
         if tried is None:
-            return True
+            return not isinstance(self._solved(asks, self._types), Impossible)
         wanted = tuple(outcome for _, outcome in asks)
         if any(vector == wanted for vector, _ in tried):
             return True
-        return not all(self.simple(guard) for guard, _ in asks)
+        if all(self.simple(guard) for guard, _ in asks):
+            return False
+        return not isinstance(self._solved(asks, self._types), Impossible)
+
+    def _solved(self, asks: Sequence[tuple[Guard, Outcome]], types: Types | None) -> Answer:
+        """What the solver says; it is asked only so many times."""
+        if types is None or self._questions >= QUESTIONS_MAX:
+            return Unknown("it was not asked")
+        self._questions += 1
+        return solve([(g.expression, outcome) for g, outcome in asks], types, units=self._units)
 
     def values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
         """Values with which these conditions come to these outcomes, or None if none were found."""
         found: Values = {}
-        left = list({guard.text: (guard, outcome) for guard, outcome in asks}.values())
+        unique: dict[str, tuple[Guard, Outcome]] = {guard.text: (guard, o) for guard, o in asks}
+        left = list(unique.values())
         while left:
             group = connected(left[0][0], [guard for guard, _ in left[1:]])
             texts = {guard.text for guard in group}
-            wanted = {guard.text: outcome for guard, outcome in left}
-            tried = self._tried(group)
-            if tried is None:
-                return None
+            wanted: dict[str, Outcome] = {}
+            for guard, outcome in left:
+                wanted[guard.text] = outcome
+            left = [ask for ask in left if ask[0].text not in texts]
+            if not any(read[0] in SETTABLE for guard in group for read in guard.expression.reads):
+                continue  # nobody outside can have a say in it
             vector = tuple(wanted[guard.text] for guard in group)
+            tried = self._tried(group) or ()
             one = next((values for outcomes, values in tried if outcomes == vector), None)
+            if one is None:
+                one = self._solution([(guard, wanted[guard.text]) for guard in group])
             if one is None:
                 return None
             found.update(one)
-            left = [ask for ask in left if ask[0].text not in texts]
         return found
+
+    def _solution(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
+        if self._types is None:
+            return None
+        done = {id: replace(t, statuses=("COMPLETED",)) for id, t in self._types.tasks.items()}
+        answer = self._solved(asks, replace(self._types, tasks=done))
+        if not isinstance(answer, Solution):
+            return None
+        found: Values = {("input",): answer.input}
+        found.update({("tasks", id, "output"): value for id, value in answer.outputs.items()})
+        read = {r[:2] for guard, _ in asks for r in guard.expression.reads}
+        return {k: v for k, v in found.items() if any(k[: len(r)] == r[: len(k)] for r in read)}
 
     def simple(self, guard: Guard) -> bool:
         known = self._simple.get(guard.text)

@@ -18,6 +18,7 @@ from penstock.model.run import OPEN_TASK, PENDING, TaskState
 from penstock.verify.cases import ABSENT, Cases, Outcome, Read, Values
 from penstock.verify.fragments import Exploration, Fragment
 from penstock.verify.rehearsal import Stage, Unplayable
+from penstock.verify.samples import sample
 from penstock.verify.scenario import (
     Complete,
     EndChild,
@@ -45,6 +46,8 @@ class Route:
     acts: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(`complete` or `fail`, static path of a task)"""
     asks: list[tuple[Guard, Outcome]] = field(default_factory=list[tuple[Guard, Outcome]])
+    spared: set[str] = field(default_factory=set[str])
+    """Tasks that are to be cancelled: nothing happens to them if anything else can."""
 
 
 class Driver:
@@ -112,6 +115,9 @@ class Driver:
     def _task(self, scope: ScopePlan, verb: str, id: str, way: Way | None, route: Route) -> None:
         node = scope.nodes[id]
         body = node.body or node.loop
+        if verb == "cancel":
+            route.spared.add(_path(scope, id))
+            return
         if body is None:
             route.acts.append((verb, _path(scope, id)))
             return
@@ -129,7 +135,7 @@ class Driver:
         """A scenario that shows it, if one is found; `given` are values that must be."""
         wanted = {**self._absent(route), **(given or {})}
         for values in self._values(route.asks):
-            scenario = self._play({**values, **wanted}, route.acts, goal)
+            scenario = self._play({**values, **wanted}, route, goal)
             if scenario is not None:
                 return scenario
         return None
@@ -155,18 +161,18 @@ class Driver:
                 yield found
         yield {}
 
-    def _play(self, values: Values, acts: list[tuple[str, str]], goal: Goal) -> Scenario | None:
+    def _play(self, values: Values, route: Route, goal: Goal) -> Scenario | None:
         stage = Stage(self.plan)
         input = _filled(self.plan.definition.input_schema, self.guesses, values, ("input",))
         steps: list[Step] = []
-        wanted, stray = list(acts), 0
+        wanted, stray = route.acts[::-1], 0
         try:
             stage.start(input)
             while True:
                 shows = goal(stage)
                 if shows is not None:
                     return Scenario(input, tuple(steps), shows)
-                step = self._next(stage, wanted, values)
+                step = self._next(stage, wanted, values, route.spared)
                 if step is None or stray > STRAY_MAX:
                     return None
                 stray += step[1]
@@ -231,17 +237,27 @@ class Driver:
         return opened
 
     def _next(
-        self, stage: Stage, wanted: list[tuple[str, str]], values: Values
+        self, stage: Stage, wanted: list[tuple[str, str]], values: Values, spared: set[str]
     ) -> tuple[Step, bool] | None:
-        """What happens next, and whether no trail asked for it."""
+        """What happens next, and whether no trail asked for it. The next that is wanted is the last of the list."""
+        scope = stage.run.scopes.get("")
+        if wanted and "/" not in wanted[-1][1] and scope is not None:
+            verb, path = wanted[-1]
+            state, node = scope.tasks.get(path), self.plan.root.nodes.get(path)
+            if state is not None and node is not None and state.status in OPEN_TASK:
+                step = self._step(verb, path, node, state, values)
+                if step is not None:
+                    wanted.pop()
+                    return step, False
         opened = self._opened(stage)
-        for place, (verb, path) in enumerate(wanted):
+        for place in range(len(wanted) - 1, -1, -1):
+            verb, path = wanted[place]
             if path in opened:
                 del wanted[place]
                 step = self._step(verb, *opened[path], values)
                 if step is not None:
                     return step, False
-        for path in opened:
+        for path in sorted(opened, key=lambda path: path in spared):
             step = self._step("complete", *opened[path], values)
             if step is not None:
                 return step, True
@@ -300,12 +316,26 @@ def failing(code: str, path: str) -> Goal:
             return Shows(status=stage.run.status, code=code) if _about(failure, path) else None
         if stage.run.stopping is not None and not stage.run.closed:
             return None
-        for key, state in stage.tasks.items():
-            if state.failure is not None and state.failure.code == code and static(key) == path:
+        for key, state in _sightings(stage, path):
+            if state.failure is not None and state.failure.code == code:
                 return Shows(task=key, task_status=state.status, task_code=code)
         return None
 
     return goal
+
+
+def _sightings(stage: Stage, path: str) -> Iterator[tuple[str, TaskState]]:
+    """A task, by its static path, in every scope that ever held it."""
+    around, _, id = path.rpartition("/")
+    if not around:
+        scope = stage.flow.seen.get("")
+        state = None if scope is None else scope.tasks.get(id)
+        if state is not None:
+            yield id, state
+        return
+    for where, scope in stage.flow.seen.items():
+        if scope.plan == around and id in scope.tasks:
+            yield stage.flow.key(where, id), scope.tasks[id]
 
 
 def _about(failure: Failure, path: str) -> bool:
@@ -316,8 +346,8 @@ def begun(path: str) -> Goal:
     """That task has begun."""
 
     def goal(stage: Stage) -> Shows | None:
-        for key, state in stage.tasks.items():
-            if static(key) == path and state.status not in (PENDING, "SKIPPED", "CANCELLED"):
+        for key, state in _sightings(stage, path):
+            if state.status not in (PENDING, "SKIPPED", "CANCELLED"):
                 return Shows(task=key, task_status=state.status)
         return None
 
@@ -418,38 +448,3 @@ def _put(whole: Any, path: Read, value: Any) -> Any:
     else:
         node[path[0]] = _put(node.get(path[0]), path[1:], value)
     return node
-
-
-def sample(schema: Any, depth: int = 0) -> Any:
-    """A small value that the schema most likely accepts."""
-    if not isinstance(schema, dict) or depth > 8:
-        return None
-    node = cast("dict[str, Any]", schema)
-    for name in ("const", "default"):
-        if name in node:
-            return node[name]
-    for name in ("enum", "examples"):
-        if node.get(name):
-            return node[name][0]
-    kind = node.get("type")
-    if isinstance(kind, list):
-        kind = cast("list[Any]", kind)[0] if kind else None
-    match kind:
-        case "object":
-            properties: dict[str, Any] = node.get("properties", {})
-            return {
-                name: sample(properties.get(name), depth + 1)
-                for name in node.get("required", properties)
-            }
-        case "array":
-            return [sample(node.get("items"), depth + 1) for _ in range(node.get("minItems", 1))]
-        case "integer":
-            return int(node.get("minimum", node.get("exclusiveMinimum", 0) + 1))
-        case "number":
-            return float(node.get("minimum", node.get("exclusiveMinimum", 0) + 1))
-        case "string":
-            return "a" * max(1, node.get("minLength", 1))
-        case "boolean":
-            return True
-        case _:
-            return None

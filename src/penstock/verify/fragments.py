@@ -19,6 +19,7 @@ from penstock.model.definition import Task
 from penstock.verify.cases import Cases
 from penstock.verify.models import (
     asks_at_begin,
+    loose_ends,
     relate,
     silent,
     sketched,
@@ -75,8 +76,10 @@ class Exploration:
         self.plan, self.cases = plan, cases
         self.left, self.each, self.whole = states, each, whole
         self.scopes: dict[str, Fragment] = {}
+        self.loose = loose_ends(plan)
         for scope in reversed(_outer_first(plan.root)):
-            top = decompose(scope) if not whole else Fragment(scope, frozenset(scope.nodes))
+            loose = self.loose.get(scope.path, {})
+            top = decompose(scope, loose) if not whole else Fragment(scope, frozenset(scope.nodes))
             self.scopes[scope.path] = top
             for fragment in top.every():
                 self._explore(fragment)
@@ -116,7 +119,9 @@ class Exploration:
         model.plan.root = made
         joins = any(node.join == "n" for node in scope.nodes.values())
         model.steady = not joins
-        _prepare(model)
+        loose = self.loose.get(scope.path, {})
+        model.loose = {id: owners for id, owners in loose.items() if id in made.nodes}
+        _prepare(model, scope)
         return model
 
     def _add(self, model: Model, node: Node) -> None:
@@ -219,7 +224,7 @@ def _end(exit: Edge) -> Node:
     return made
 
 
-def _prepare(model: Model) -> None:
+def _prepare(model: Model, scope: ScopePlan) -> None:
     """What the exploration wants to know beforehand."""
     nodes = model.scope.nodes
     relate(model)
@@ -234,13 +239,16 @@ def _prepare(model: Model) -> None:
     for node in nodes.values():
         targets = set(node.cancels) if node.join_cancel else set[str]()
         if node.type == "cancel":
-            targets |= set(node.config.get("tasks", ()))
+            named = _named(scope, node)
+            node.config = {"tasks": sorted(named)}
+            targets |= named
         targets &= nodes.keys()
         if targets:
             cancelling.add(node.id)
             cancellable |= targets
-    model.cancellable = frozenset(cancellable)
-    model.triggers = frozenset(_triggers(nodes, cancelling))
+    model.cancellable = frozenset(cancellable | model.loose.keys())
+    owners = {id for each in model.loose.values() for id in each}
+    model.triggers = frozenset(_triggers(nodes, cancelling) | owners)
     order: dict[str, int] = {}
     todo = [model.scope.entry.id]
     if model.scope.entry.id not in nodes:
@@ -280,7 +288,7 @@ def _triggers(nodes: dict[str, Node], cancelling: set[str]) -> set[str]:
 # --- taking apart --------------------------------------------------------------------------------------------------
 
 
-def decompose(scope: ScopePlan) -> Fragment:
+def decompose(scope: ScopePlan, loose: dict[str, set[str]] | None = None) -> Fragment:
     """The scope as fragments within fragments."""
     top = Fragment(scope, frozenset(scope.nodes))
     edges = {
@@ -303,7 +311,7 @@ def decompose(scope: ScopePlan) -> Fragment:
             if (
                 nodes is not None
                 and 1 < len(nodes) < len(scope.nodes)
-                and _apart(scope, nodes, exit)
+                and _apart(scope, nodes, exit, loose or {})
             ):
                 found.append(Fragment(scope, nodes, entry, exit))
     _nest(top, found)
@@ -449,21 +457,31 @@ def _between(scope: ScopePlan, entry: Edge, exit: Edge) -> frozenset[str] | None
     return frozenset(found)
 
 
-def _apart(scope: ScopePlan, nodes: frozenset[str], exit: Edge) -> bool:
+def _apart(scope: ScopePlan, nodes: frozenset[str], exit: Edge, loose: dict[str, set[str]]) -> bool:
     """Nothing outside cancels what is inside, nor the other way round."""
+    for id, owners in loose.items():
+        if id in nodes and not owners <= nodes:
+            return False
+        if id not in nodes and owners & nodes:
+            return False
     for node in scope.nodes.values():
         targets: set[str] = set()
         if node.join_cancel:
             targets = set(node.cancels) & nodes
         elif node.type == "cancel":
-            named: list[str] = node.config.get("tasks", [])
-            targets = {scope.inner.get(id, id) for id in named}
+            targets = _named(scope, node)
         if node.id in nodes:
             if node.type == "cancel" and not targets <= nodes:
                 return False
         elif targets & nodes and _reaches(scope, node.id, exit):
             return False
     return True
+
+
+def _named(scope: ScopePlan, node: Node) -> set[str]:
+    """Tasks of the scope that a `cancel` gives up; those inside loops are another matter."""
+    names: list[str] = node.config.get("tasks", [])
+    return {id for id in names if id in scope.nodes and id not in scope.inner}
 
 
 def _reaches(scope: ScopePlan, id: str, without: Edge) -> bool:

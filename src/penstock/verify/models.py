@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from penstock.core.plan import Edge, Guard, Node
+from penstock.core.plan import Edge, Guard, Node, Plan, ScopePlan
 from penstock.model.definition import Task, Timeouts
 from penstock.verify.cases import overlaps
 from penstock.verify.space import Model
@@ -74,6 +74,36 @@ def written(node: Node) -> frozenset[str]:
         if doing.kind == "set":
             names.update(name for name, _ in doing.set)
     return frozenset(names)
+
+
+def loose_ends(plan: Plan) -> dict[str, dict[str, set[str]]]:
+    """Tasks that a `cancel` in another scope gives up: by scope and id, while which tasks there are open (none: any
+    time)."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for scope in plan.scopes.values():
+        for node in scope.nodes.values():
+            if node.type == "cancel":
+                for id in node.config.get("tasks", ()):
+                    _loosen(scope, id, found)
+    return found
+
+
+def _loosen(scope: ScopePlan, id: str, found: dict[str, dict[str, set[str]]]) -> None:
+    cursor: ScopePlan | None = scope
+    owner = ""
+    while cursor is not None:
+        inside = cursor
+        while id in inside.inner:  # of a natural loop: in its present pass
+            loop = inside.nodes[inside.inner[id]].loop
+            assert loop is not None
+            inside = loop
+        if id in inside.nodes:
+            if inside is not cursor:
+                found.setdefault(inside.path, {}).setdefault(id, set())
+            elif owner:
+                found.setdefault(inside.path, {}).setdefault(id, set()).add(owner)
+            return
+        owner, cursor = cursor.owner, cursor.parent
 
 
 def relate(model: Model) -> None:

@@ -137,6 +137,17 @@ def _missing(shows: Shows, seen: Rehearsal, twin: Outcome | None) -> str:
     return ""
 
 
+def _stirs(effect: f.Effect) -> bool:
+    """It is done without anybody."""
+    match effect:
+        case f.Execute():
+            return effect.undo
+        case f.Answer():
+            return False
+        case _:
+            return True
+
+
 class Watched(Flow):
     """A Flow that remembers every scope it opened: those that are over leave the run."""
 
@@ -162,6 +173,8 @@ class Stage:
         self.flow = Watched(Run(id=RUN_ID), plan)
         self.now = BEGIN
         self.events: list[e.Event] = []
+        self.restless = True
+        """Something may happen by itself."""
 
     @property
     def run(self) -> Run:
@@ -214,6 +227,8 @@ class Stage:
             error: PenstockError = outcome.refused[0]
             raise Unplayable(f"{error.code}: {error.message}")
         self.events += outcome.events
+        if not self.restless:
+            self.restless = any(_stirs(effect) for effect in outcome.effects)
 
     def outcome(self) -> Outcome:
         run = self.run
@@ -287,12 +302,14 @@ class Stage:
 
     def _settle(self) -> None:
         """What is not of interest, until nothing of it is left."""
-        for _ in range(SETTLE_MAX):
+        for _ in range(SETTLE_MAX if self.restless else 0):
             command = self._next()
             if command is None:
+                self.restless = False
                 return
             self.command(command)
-        raise Unplayable("what follows from it does not come to an end")
+        if self.restless:
+            raise Unplayable("what follows from it does not come to an end")
 
     def _next(self) -> c.Command | None:
         run, at = self.run, self.now

@@ -39,6 +39,7 @@ from penstock.verify.cases import Cases, Outcome
 
 BAD = frozenset({"join-starved", "no-branch", "deadlock", "no-end"})
 FAILURE = Failure(code="error", message="error")
+CANCEL = Failure(code="cancelled", message="from another scope")
 BRANCHES_MAX = 4_096
 """Ways in which one step may go on."""
 TRAILS_MAX = 8
@@ -62,7 +63,7 @@ class Move:
     """One step: what happened to which task, and what followed at once."""
 
     verb: str
-    """`start`, `complete` or `fail`."""
+    """`start`, `complete`, `fail` or `cancel`."""
     id: str = ""
     asks: tuple[tuple[Guard, Outcome], ...] = ()
     ways: tuple[tuple[str, Way], ...] = ()
@@ -111,6 +112,8 @@ class Model:
     """Tasks that can only fail."""
     steady: bool = True
     """What a task around has given does not change any more while this runs."""
+    loose: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Tasks that may be cancelled from another scope, while one of these is open (none given: any time)."""
     cancellable: frozenset[str] = frozenset()
     triggers: frozenset[str] = frozenset()
     """Tasks whose end may at once cancel others."""
@@ -208,6 +211,7 @@ def _actions(
         (id for id, task in scope.tasks.items() if task.status in OPEN_TASK),
         key=lambda id: -model.rank[id],
     )
+    opened_all = set(opened)
     free = next(
         (id for id in opened if id not in model.cancellable and id not in model.triggers), None
     )
@@ -216,6 +220,9 @@ def _actions(
         opened = [id for id in opened if id == free or (group and scope.tasks[id].group == group)]
     for id in opened:
         ways = model.ways.get(id)
+        owners = model.loose.get(id)
+        if owners is not None and (not owners or owners & opened_all):
+            yield "cancel", id
         if id not in model.stuck and (ways is None or not all(way.failed for way in ways)):
             yield "complete", id
         fails = not model.silent.get(id, False) if ways is None else any(w.failed for w in ways)
@@ -261,7 +268,8 @@ def _command(run: Run, verb: str, id: str) -> c.Command:
     attempt = run.scopes[""].tasks[id].attempt
     if verb == "complete":
         return c.CompleteTask(at=0.0, key=id, attempt=attempt, output=b"null")
-    return c.FailTask(at=0.0, key=id, attempt=attempt, failure=FAILURE, final=True)
+    failure = CANCEL if verb == "cancel" else FAILURE
+    return c.FailTask(at=0.0, key=id, attempt=attempt, failure=failure, final=True)
 
 
 class Sketch(Flow):
@@ -401,6 +409,11 @@ class Sketch(Flow):
     def fail(  # type: ignore[override]
         self, path: str, scope: Scope, node: Node, state: TaskState, failure: Failure
     ) -> None:
+        if failure.code == CANCEL.code:
+            state.status = CANCELLED
+            for out in node.outs:
+                self.route(path, scope, out, False)
+            return
         ways = self.model.ways.get(node.id)
         if ways is None:
             scopes.fail(self, path, scope, node, state, failure)
