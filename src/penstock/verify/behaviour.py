@@ -38,6 +38,15 @@ HINTS = {
 
 
 def check_behaviour(subject: Subject) -> None:
+    exploration = Exploration(
+        subject.plan, cases_of(subject), states=subject.budget.states, each=subject.budget.fragment
+    )
+    driver = subject.driver = Driver(exploration)
+    Behaviour(subject, exploration, driver).check()
+
+
+def cases_of(subject: Subject) -> Cases:
+    """With all that is known of the values that conditions read."""
     schemas = schemas_of(subject)
     tasks = {
         node.id: TaskType(schemas.get(("tasks", node.id, "output")))
@@ -45,12 +54,7 @@ def check_behaviour(subject: Subject) -> None:
         for node in scope.nodes.values()
     }
     types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
-    cases = Cases(schemas, types, subject.budget.solver)
-    exploration = Exploration(
-        subject.plan, cases, states=subject.budget.states, each=subject.budget.fragment
-    )
-    driver = subject.driver = Driver(exploration)
-    Behaviour(subject, exploration, driver).check()
+    return Cases(schemas, types, subject.budget.solver)
 
 
 def schemas_of(subject: Subject) -> dict[Read, object]:
@@ -100,7 +104,7 @@ class Behaviour:
 
     def _faults(self) -> None:
         for fragment in self.exploration.fragments:
-            if not self._reached(fragment):
+            if not self.reached(fragment):
                 continue
             for (code, id), trails in fragment.explored.bad.items():
                 self._fault(fragment, code, id, trails)
@@ -158,28 +162,29 @@ class Behaviour:
 
     # --- what must be possible ----------------------------------------------------------------------------------
 
-    def _reached(self, fragment: Fragment) -> bool:
+    def reached(self, fragment: Fragment) -> bool:
         """The fragment can be begun."""
         if fragment.around is not None:
-            return fragment.id in fragment.around.explored.fired and self._reached(fragment.around)
+            return fragment.id in fragment.around.explored.fired and self.reached(fragment.around)
         scope = fragment.scope
         if scope.parent is None:
             return True
         owner = f"{scope.parent.path}/{scope.owner}" if scope.parent.path else scope.owner
         holder = self.driver.holder(owner)
-        return scope.owner in holder.explored.fired and self._reached(holder)
+        return scope.owner in holder.explored.fired and self.reached(holder)
 
-    def _runs(self, scope: ScopePlan, id: str) -> bool:
+    def runs(self, scope: ScopePlan, id: str) -> bool:
+        """The task can be begun, as far as was seen."""
         path = f"{scope.path}/{id}" if scope.path else id
         holder = self.driver.holder(path)
-        return holder.explored.over or (id in holder.explored.fired and self._reached(holder))
+        return holder.explored.over or (id in holder.explored.fired and self.reached(holder))
 
     def _never(self) -> set[str]:
         """Tasks that can't run, by static path; of those in a row the first is reported."""
         never: set[str] = set()
         for scope in self.subject.plan.scopes.values():
             for node in scope.nodes.values():
-                if _counts(node) and not self._runs(scope, node.id):
+                if node.type not in ("start", "end") and not self.runs(scope, node.id):
                     never.add(node.path)
         for scope in self.subject.plan.scopes.values():
             for node in scope.nodes.values():
