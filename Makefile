@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run test check lint types layers unit bench crash soak docs format clean
+.PHONY: help run test check lint types layers unit bench crash soak verify-law docs format clean
 
 help: ## what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
@@ -51,6 +51,9 @@ crash: $(TOOLS) ## kill -9 at every named point and at random, on both stores; p
 
 soak: $(TOOLS) ## 30 minutes of mixed load with retention on: memory, files and latency stay flat
 	@$(BIN)/python tests/soak/run.py $(ARGS)
+
+verify-law: $(TOOLS) ## thousands of definitions: what is proved holds, what is refuted reproduces
+	@PENSTOCK_EXAMPLES=$(or $(N),2000) PYTHONPATH=tests $(BIN)/python -m pytest -q -s tests/laws/test_verify.py
 
 docs: $(TOOLS) ## what is generated: reference pages, the schema, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub

@@ -189,10 +189,11 @@ class Building:
 def graphs(draw: Draw, shared: bool = False) -> Document:
     building = Building(draw, shared=shared)
     building.block(0)
-    if building.one_in(4):
-        building.tasks["stop"] = {
-            "type": "cancel", "tasks": [building.draw(st.sampled_from(sorted(building.tasks)))],
-        }  # fmt: skip
+    if building.one_in(4) and len(building.tasks) > 1:
+        names = sorted(building.tasks)
+        given_up = building.draw(st.sampled_from(names))
+        building.tasks["stop"] = {"type": "cancel", "tasks": [given_up]}
+        building.link(building.pick(*(id for id in names if id != given_up)), "stop")
     fields = {f"f{n}": {"type": "integer"} for n in range(max(1, building.field))}
     return {
         "id": "flow",

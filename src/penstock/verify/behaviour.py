@@ -14,11 +14,13 @@ from penstock.dsl.finding import Path
 from penstock.model.run import PENDING
 from penstock.verify.cases import Cases, Read
 from penstock.verify.driving import Driver, Goal, Route, begun, closed, completed, failing, ran
-from penstock.verify.fragments import Exploration, Fragment
+from penstock.verify.fragments import Exploration
+from penstock.verify.models import Trail
 from penstock.verify.mutexes import search, suspects
+from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, rehearse
 from penstock.verify.scenario import Scenario, Shows
-from penstock.verify.space import Trail
+from penstock.verify.solver import Solver
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
 
@@ -54,7 +56,7 @@ def cases_of(subject: Subject) -> Cases:
         for node in scope.nodes.values()
     }
     types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
-    return Cases(schemas, types, subject.budget.solver)
+    return Cases(schemas, types, Solver(units=subject.budget.solver))
 
 
 def schemas_of(subject: Subject) -> dict[Read, object]:

@@ -17,7 +17,7 @@ from penstock.core.plan import COST_MAX, Guard
 from penstock.errors import ExpressionError, PenstockError
 from penstock.expr import tree as t
 from penstock.expr.schema import compile_schema
-from penstock.verify.solver import UNITS_MAX, Answer, Impossible, Solution, Unknown, solve
+from penstock.verify.solver import Answer, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import Types
 
 Outcome = bool | Literal["error"]
@@ -38,11 +38,14 @@ class Cases:
     """What the conditions of one definition may come to together. Answers are remembered."""
 
     def __init__(
-        self, schemas: Mapping[Read, Any], types: Types | None = None, units: int = UNITS_MAX
+        self,
+        schemas: Mapping[Read, Any],
+        types: Types | None = None,
+        solver: Solver | None = None,
     ) -> None:
         self._schemas = schemas
         """By where a value is read from: `("input",)`, `("tasks", ID, "output")`."""
-        self._types, self._units = types, units
+        self._types, self._solver = types, solver
         self._questions = 0
         """Put to the solver so far."""
         self._vectors: dict[tuple[str, ...], list[tuple[tuple[Outcome, ...], Values]] | None] = {}
@@ -74,10 +77,10 @@ class Cases:
 
     def _solved(self, asks: Sequence[tuple[Guard, Outcome]], types: Types | None) -> Answer:
         """What the solver says; it is asked only so many times."""
-        if types is None or self._questions >= QUESTIONS_MAX:
+        if types is None or self._solver is None or self._questions >= QUESTIONS_MAX:
             return Unknown("it was not asked")
         self._questions += 1
-        return solve([(g.expression, outcome) for g, outcome in asks], types, units=self._units)
+        return self._solver.solve([(g.expression, outcome) for g, outcome in asks], types)
 
     def values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
         """Values with which these conditions come to these outcomes, or None if none were found."""

@@ -14,9 +14,11 @@ from typing import Any, cast
 from penstock.core.keys import static
 from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Value
 from penstock.model.failure import Failure
-from penstock.model.run import OPEN_TASK, PENDING, TaskState
+from penstock.model.run import CANCELLED, OPEN_TASK, PENDING, SKIPPED, TaskState
 from penstock.verify.cases import ABSENT, Cases, Outcome, Read, Values
-from penstock.verify.fragments import Exploration, Fragment
+from penstock.verify.fragments import Exploration
+from penstock.verify.models import Trail, Way
+from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, Unplayable
 from penstock.verify.samples import sample
 from penstock.verify.scenario import (
@@ -30,7 +32,6 @@ from penstock.verify.scenario import (
     Step,
     Submit,
 )
-from penstock.verify.space import Trail, Way
 
 STRAY_MAX = 400
 """Steps of a run that no trail asked for; more is a run that goes nowhere."""
@@ -347,7 +348,7 @@ def begun(path: str) -> Goal:
 
     def goal(stage: Stage) -> Shows | None:
         for key, state in _sightings(stage, path):
-            if state.status not in (PENDING, "SKIPPED", "CANCELLED"):
+            if _ran(state):
                 return Shows(task=key, task_status=state.status)
         return None
 
@@ -364,11 +365,14 @@ def closed(stage: Stage) -> Shows | None:
 
 def ran(stage: Stage) -> set[str]:
     """Static paths of the tasks that have begun."""
-    return {
-        static(key)
-        for key, state in stage.tasks.items()
-        if state.status not in (PENDING, "SKIPPED", "CANCELLED")
-    }
+    return {static(key) for key, state in stage.tasks.items() if _ran(state)}
+
+
+def _ran(state: TaskState) -> bool:
+    """It has begun, whatever came of it."""
+    if state.status == CANCELLED:
+        return state.scheduled_at > 0
+    return state.status not in (PENDING, SKIPPED)
 
 
 def completed(stage: Stage) -> Shows | None:

@@ -1,17 +1,107 @@
-"""Models made ready for an exploration: tasks of which only links, joins and conditions count."""
+"""Models made ready for an exploration, and the ways, moves and trails of one.
+
+A Model is a scope, or a fragment of one (`verify/fragments.py`): everything that takes time is a plain task of which only
+links, joins and conditions count, and a fragment that was explored before is one task too, that ends in one of its Ways.
+"""
 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.plan import Edge, Guard, Node, Plan, ScopePlan
 from penstock.model.definition import Task, Timeouts
-from penstock.verify.cases import overlaps
-from penstock.verify.space import Model
+from penstock.verify.cases import Outcome, overlaps
 
 INSTANT = frozenset({"start", "end", "gateway", "transform", "publish", "cancel"})
 """Types that are over as soon as they fire."""
+
+
+Facts = dict[str, tuple[Guard, Outcome]]
+"""By text: what a condition has come to, where it would come to the same again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a scope or fragment ends: with these of its outgoing links true, well or not."""
+
+    taken: frozenset[int] = frozenset()
+    failed: bool = False
+    back: bool = False
+    """Of a pass: there is another."""
+    left: bool = False
+    """Of a pass: a true error link leaves the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step: what happened to which task, and what followed at once."""
+
+    verb: str
+    """`start`, `complete`, `fail` or `cancel`."""
+    id: str = ""
+    asks: tuple[tuple[Guard, Outcome], ...] = ()
+    ways: tuple[tuple[str, Way], ...] = ()
+    """Of fragments that ended in this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """A sequence of moves, by its last one."""
+
+    before: Trail | None
+    move: Move
+
+    def moves(self) -> list[Move]:
+        found: list[Move] = []
+        trail: Trail | None = self
+        while trail is not None:
+            found.append(trail.move)
+            trail = trail.before
+        return found[::-1]
+
+
+@dataclass(slots=True)
+class Model:
+    """What is explored at once."""
+
+    plan: Plan
+    scope: ScopePlan
+    kind: str
+    """`scope`, `fragment` or `pass`."""
+    exit: int = -1
+    """Of a fragment: the index of the link that leaves it."""
+    leaver: str = ""
+    """And the task that it comes from."""
+    ways: dict[str, tuple[Way, ...]] = field(default_factory=dict[str, tuple[Way, ...]])
+    """Of tasks that stand for a fragment or a natural loop."""
+    silent: dict[str, bool] = field(default_factory=dict[str, bool])
+    """By task: whether it can't fail."""
+    writes: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """By task: the keys of the run's data that it sets."""
+    asked: dict[str, list[tuple[str, Guard]]] = field(
+        default_factory=dict[str, list[tuple[str, Guard]]]
+    )
+    """By text of a guard: the guards that read some of the same, with the tasks that ask them."""
+    fallible: set[str] = field(default_factory=set[str])
+    """Tasks whose attempts may fail."""
+    stuck: set[str] = field(default_factory=set[str])
+    """Tasks that can only fail."""
+    steady: bool = True
+    """What a task around has given does not change any more while this runs."""
+    loose: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Tasks that may be cancelled from another scope, while one of these is open (none given: any time)."""
+    cancellable: frozenset[str] = frozenset()
+    triggers: frozenset[str] = frozenset()
+    """Tasks whose end may at once cancel others."""
+    rank: dict[str, int] = field(default_factory=dict[str, int])
+    watched: frozenset[str] = frozenset()
+    """Tasks whose status a condition reads."""
+    errors: frozenset[str] = frozenset()
+    """Texts of guards whose failing is handled, and so leads somewhere."""
+    may_fail: bool = False
+    """A failure that no task of it stands for: an expression."""
 
 
 def sketched(node: Node) -> Node:
