@@ -188,7 +188,7 @@ class Driver:
         steps: list[Step] = []
         try:
             while not stage.run.closed and len(steps) < steps_max:
-                step = self._next(stage, [], {})
+                step = self._next(stage, [], {}, set())
                 if step is None:
                     break
                 stage.step(step[0])
