@@ -176,14 +176,14 @@ def test_two_thousand_tasks_and_ten_thousand_links_take_no_time() -> None:
     links += [(names[n], names[n + 3]) for n in range(1900)]
     links += [(names[1999 - n], names[n]) for n in range(1, 990)]
     links += links[:1300]
-    began = time.perf_counter()
+    began = time.process_time()
 
     natural_loops(names, links, names[0])
     irreducible_cycles(names, links, names[0])
     components(names, links)
 
     assert len(links) > 9_000
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_hundreds_of_loops_inside_each_other_are_no_danger() -> None:

@@ -554,9 +554,9 @@ def test_two_thousand_tasks_and_ten_thousand_links_are_checked_in_a_moment() -> 
         if m < 2000
     ]
     links.append({"from": "t1999", "to": "t0", "when": "iteration < 3"})
-    began = time.perf_counter()
+    began = time.process_time()
 
     examined = examine_document({"id": "it", "tasks": tasks, "links": links})
 
     assert examined.findings == []
-    assert time.perf_counter() - began < 4
+    assert time.process_time() - began < 4
