@@ -31,7 +31,7 @@ CODES = frozenset(
         # of its branches
         *("branch-fails", "branch-untyped", "branch-overlap", "branch-dead"),
         # of its data
-        *("data-race",),
+        *("data-race", "input-missing", "input-unfit", "input-untyped", "expression-fails"),
         # of its loops
         *("loop-endless", "loop-unbounded"),
         # of what tasks refer to

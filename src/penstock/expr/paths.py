@@ -43,6 +43,11 @@ class Path:
             raise ExpressionError(f"not a JSONPath: {error}", text=text) from error
         self.singular = bool(self._query.singular_query())
 
+    @property
+    def plain(self) -> tuple[str | int, ...] | None:
+        """Names and numbers, if it is made of nothing else."""
+        return None if self._parts is None else tuple(self._parts)
+
     def read(self, value: Any) -> Any:
         if self._parts is not None:
             for part in self._parts:

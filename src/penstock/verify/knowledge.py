@@ -43,8 +43,10 @@ class Knowledge:
         self.environment = environment(subject.definition)
         self._dominators: dict[str, dict[str, str | None]] = {}
         self.writers = _writers(subject.plan)
-        self._known: dict[tuple[str, str], Known] = {}
+        self._known: dict[tuple[str, str, bool], Known] = {}
         self._data = self._data_schema()
+        self._sights: dict[str, dict[str, TaskType]] = {}
+        """By scope: the tasks that are seen from there."""
         self._named: dict[str, list[Node]] = {}
         for scope in subject.plan.scopes.values():
             for node in scope.nodes.values():
@@ -52,9 +54,16 @@ class Knowledge:
 
     def at(self, scope: ScopePlan, node: Node) -> Known:
         """Once the task is over, well."""
-        key = (scope.path, node.id)
+        return self._at(scope, node, ended=True)
+
+    def before(self, scope: ScopePlan, node: Node) -> Known:
+        """When the task is reached."""
+        return self._at(scope, node, ended=False)
+
+    def _at(self, scope: ScopePlan, node: Node, *, ended: bool) -> Known:
+        key = (scope.path, node.id, ended)
         if key not in self._known:
-            self._known[key] = self._find(scope, node)
+            self._known[key] = self._find(scope, node, ended=ended)
         return self._known[key]
 
     def expression(self, expression: Expression, known: Known) -> Expression:
@@ -106,15 +115,15 @@ class Knowledge:
 
     # --- what holds ----------------------------------------------------------------------------------------------
 
-    def _find(self, scope: ScopePlan, node: Node) -> Known:
+    def _find(self, scope: ScopePlan, node: Node, *, ended: bool) -> Known:
         over: dict[str, TaskType] = {}
         edges: list[tuple[ScopePlan, Edge]] = []
         cursor: tuple[ScopePlan, str] | None = (scope, node.id)
-        first = True
+        include = ended
         while cursor is not None:
             where, at = cursor
-            self._climb(where, at, over, edges, include=first)
-            first = False
+            self._climb(where, at, over, edges, include=include)
+            include = False
             cursor = None if where.parent is None else (where.parent, where.owner)
         types = Types(
             self.environment,
@@ -160,7 +169,7 @@ class Knowledge:
     def _task_type(self, node: Node, edge: Edge | None, *, well: bool) -> TaskType:
         """`edge`: the only way on from it, if there is only one; `well`: it did not fail."""
         schema = self.output_schema(node)
-        if node.loop is not None or node.body is not None:
+        if node.loop is not None or node.type in ("loop", "mutex"):
             return TaskType(schema, nulls=False)
         statuses = ["COMPLETED"]
         if node.conditions:
@@ -173,7 +182,12 @@ class Knowledge:
 
     def _visible(self, scope: ScopePlan, over: Mapping[str, TaskType]) -> dict[str, TaskType]:
         """Tasks that are over, and the others in sight, of which less is known."""
-        found = dict(over)
+        if scope.path not in self._sights:
+            self._sights[scope.path] = self._sight(scope)
+        return {**self._sights[scope.path], **over}
+
+    def _sight(self, scope: ScopePlan) -> dict[str, TaskType]:
+        found: dict[str, TaskType] = {}
         cursor: ScopePlan | None = scope
         while cursor is not None:
             for id, node in cursor.nodes.items():

@@ -99,7 +99,7 @@ def _touches(plan: Plan, scope: ScopePlan, node: Node) -> Iterator[Touch]:
         yield Touch(scope, node, ("tasks", node.path), True, "end", at)
     else:
         yield from _of_passes(plan, scope, node)
-    for where, moment, part in _parts(node, at):
+    for where, moment, part in parts_of(node, at):
         yield from _reads_of(plan, scope, node, part, moment, where)
     for out in node.outs:
         if out.role == INTERNAL and out.edge.guard is not None and node.loop is None:
@@ -136,7 +136,7 @@ def declared_path(plan: Plan, text: str) -> Read:
     return parts
 
 
-def _parts(node: Node, at: Path) -> Iterator[tuple[Path, Moment, Any]]:
+def parts_of(node: Node, at: Path) -> Iterator[tuple[Path, Moment, Any]]:
     """Everything of a task that reads, where it stands and when it is asked."""
     for index, guard in enumerate(node.conditions):
         yield (*at, "conditions", index, "expression"), "begin", guard

@@ -1,0 +1,455 @@
+"""Data flow: every input exists on every path to its task, types fit, and no expression fails (SPEC 3.6).
+
+What a task gave exists where it lies on every way and completed. Where it does not, a way round it is looked for (a branch
+not taken, a condition that does not hold, a failure that is handled) and played. Expressions of which all that they read
+has a type are put to the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from penstock.core.plan import Edge, Guard, Node, ScopePlan
+from penstock.dsl.finding import Path
+from penstock.errors import ExpressionError
+from penstock.expr.compile import Expression, compile_expression
+from penstock.expr.tree import Binary, Literal
+from penstock.expr.typecheck import check
+from penstock.model.run import PENDING
+from penstock.verify.cases import Read
+from penstock.verify.driving import Goal, failing
+from penstock.verify.knowledge import Knowledge, Known, dominators
+from penstock.verify.parameters import check_parameters, takes_null
+from penstock.verify.playing import Player
+from penstock.verify.rehearsal import Stage
+from penstock.verify.samples import resolve as dereference
+from penstock.verify.scenario import Scenario, Shows
+from penstock.verify.sets import Orders, resolve
+from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.types import TaskType
+from penstock.verify.uses import Use, simple_paths, uses
+from penstock.verify.verification import Proof, Subject
+
+RULE = "3.6"
+MODEST = 1_000_000
+"""What fails only with larger numbers is left out."""
+QUESTIONS_MAX = 150
+"""Put to the solver in one verification."""
+ESCAPES_MAX = 8
+"""Ways round one task that are tried."""
+
+HINTS = {
+    "missing": "let it lie on every way to this task, give a `default`, or ask `has(…)` or the task's `status` first",
+    "fails": "let a schema rule it out, or ask first",
+    "untyped": "say in an `inputSchema` or `outputSchema` what is there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """A way on which a task does not complete: what conditions come to, and which task fails."""
+
+    words: str
+    asks: tuple[tuple[Guard, bool], ...] = ()
+    failed: str = ""
+
+
+def check_dataflow(subject: Subject) -> None:
+    DataFlow(subject).check()
+
+
+class DataFlow:
+    def __init__(self, subject: Subject) -> None:
+        self._subject, self._plan = subject, subject.plan
+        self._knowledge = Knowledge(subject)
+        self._player = Player(subject.plan, self._knowledge)
+        self._solver = Solver(units=subject.budget.solver)
+        self._orders = Orders(subject.plan)
+        self._writers = _writers(subject)
+        self._untyped: dict[str, tuple[Path, list[str]]] = {}
+        self._surely: set[str] = set()
+        """Tasks of which it was shown that there is no way round them to what is looked at."""
+        self._above: dict[str, dict[str, str | None]] = {}
+        """By scope: dominators."""
+        self._questions = 0
+        self._sound = True
+
+    def check(self) -> None:
+        count = 0
+        for use in uses(self._plan):
+            count += 1
+            self._use(use)
+        self._sound = check_parameters(self._subject, self._knowledge) and self._sound
+        self._say_untyped()
+        if self._sound:
+            message = "all that tasks read is there on every path, and fits"
+            self._subject.prove(RULE, f"{message} ({count} reads)")
+
+    def _use(self, use: Use) -> None:
+        place = self._knowledge.at if use.ended else self._knowledge.before
+        known = place(use.scope, use.node)
+        if not use.defaulted and self._lacking(use, known):
+            return
+        if use.whole or use.defaulted:
+            return
+        known = self._sure_of(known)
+        reads = simple_paths(use.expression.tree)
+        boolean = "conditions" not in use.where or use.expression.type.name == "bool"
+        if reads is not None and boolean and all(self._certain(read, known) for read in reads):
+            return
+        vague = [r for r in use.expression.reads if not self._knowledge.typed(r, known)]
+        if vague:
+            for read in vague:
+                source = ".".join(read[:2]) if read[0] == "tasks" else read[0]
+                names = self._untyped.setdefault(source, (use.where, []))[1]
+                names.append(".".join(read))
+            return
+        self._can_fail(use, known)
+
+    # --- what may not be there -----------------------------------------------------------------------------------
+
+    def _lacking(self, use: Use, known: Known) -> bool:
+        """Whether something was said of what it reads."""
+        self._surely.clear()
+        bare = _bare(use)
+        for read in sorted(use.expression.reads):
+            match read:
+                case ("tasks", _, "output", *rest):
+                    deep = bool(rest) or use.whole or read not in bare
+                    if deep and self._task(use, read, known):
+                        return True
+                case ("data", _, *_):
+                    if self._datum(use, read, known):
+                        return True
+                case _:
+                    pass
+        return False
+
+    def _task(self, use: Use, read: Read, known: Known) -> bool:
+        found = resolve(self._plan, use.scope, read[1])
+        if found is None or found[1] is use.node:
+            return False
+        scope, node = found
+        kind = known.types.tasks.get(read[1], TaskType())
+        if read[1] in known.over and kind.statuses == ("COMPLETED",):
+            return False
+        escapes = self._escapes(use, scope, node)
+        if not escapes:
+            return False
+        over = compile_expression(f'tasks["{read[1]}"].status == "COMPLETED"')
+        return self._missing(use, known, ".".join(read), escapes, (over, False), node)
+
+    def _datum(self, use: Use, read: Read, known: Known) -> bool:
+        """A key of the run's data that only some tasks make."""
+        name = read[1]
+        writers = self._writers.get(name, [])
+        if name in self._subject.definition.data or not writers:
+            return False  # there from the start; or never, which the solver knows
+        escapes: list[Escape] = []
+        for scope, node in writers:
+            kind = known.types.tasks.get(node.id, TaskType())
+            if node is use.node or (node.id in known.over and kind.statuses == ("COMPLETED",)):
+                return False
+            escapes += self._escapes(use, scope, node)
+        if not escapes:
+            return False
+        there = compile_expression(f'has(data["{name}"])' if "-" in name else f"has(data.{name})")
+        return self._missing(use, known, ".".join(read), escapes, (there, False), writers[0][1])
+
+    def _missing(
+        self,
+        use: Use,
+        known: Known,
+        name: str,
+        escapes: list[Escape],
+        absent: Ask,
+        node: Node,
+    ) -> bool:
+        """Try every way round; whether something was said."""
+        doubt: str | None = None
+        for escape in escapes[:ESCAPES_MAX]:
+            asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
+            asks += [self._knowledge.ask(guard, wanted, known) for guard, wanted in escape.asks]
+            asks.append(absent)
+            if escape.failed:
+                failed = compile_expression(f'tasks["{escape.failed}"].status == "FAILED"')
+                asks.append((failed, True))
+            if not use.whole:
+                asks.append(self._error(use, known))
+            answer = self._solve(asks, known, absent=node.id)
+            message = f"`{name}` is not there for {use.what} {escape.words}"
+            match answer:
+                case Impossible():
+                    continue
+                case Unknown():
+                    doubt = doubt or f"perhaps {message}: {answer.reason}"
+                case Solution():
+                    goal = _without(use, node) if use.whole else failing(use.code, use.target)
+                    scenario = self._player.play(answer, goal)
+                    if scenario is not None:
+                        self._said(use, message, scenario)
+                        return True
+                    doubt = doubt or f"perhaps {message}: no run was found that shows it"
+        if doubt is None and absent[0].text.startswith("tasks"):
+            self._surely.add(node.id)
+        if doubt is None or use.whole:
+            return False
+        self._sound = False
+        self._subject.doubt(RULE, "input-missing", use.where, doubt, HINTS["missing"])
+        return True
+
+    def _said(self, use: Use, message: str, scenario: Scenario) -> None:
+        self._sound = False
+        if not use.whole:
+            self._subject.refute(RULE, "input-missing", use.where, message, scenario, HINTS["missing"])  # fmt: skip
+            return
+        text = f"{message}; it is called with null then, and nothing says that it takes it"
+        if takes_null(self._subject, use.node, str(use.where[-1])):
+            return
+        self._subject.notes.add(
+            "input-missing", use.where, text, HINTS["missing"], level="warning", counterexample=scenario
+        )  # fmt: skip
+        self._subject.proofs.append(Proof(RULE, "unknown", text))
+
+    def _sure_of(self, known: Known) -> Known:
+        """The same, with the tasks round which there is no way."""
+        if not self._surely:
+            return known
+        done = {
+            id: replace(known.types.tasks.get(id, TaskType()), statuses=("COMPLETED",))
+            for id in self._surely
+        }
+        types = replace(known.types, tasks={**known.types.tasks, **done})
+        return replace(known, types=types, over=known.over | self._surely)
+
+    # --- ways round a task ---------------------------------------------------------------------------------------
+
+    def _escapes(self, use: Use, scope: ScopePlan, node: Node) -> list[Escape]:
+        """Ways to the use on which that task does not complete; none if it may run at the same time: a race (3.5)."""
+        here, there = _line(use.scope, use.node), _line(scope, node)
+        for (outer, one), (beside, other) in zip(here, there, strict=False):
+            if outer is not beside:
+                return []
+            if one is other:
+                continue
+            order = self._orders.of(outer)
+            if order.leads(other.id, one.id) or (use.final and not order.leads(one.id, other.id)):
+                return list(self._round(outer, one, scope, node))
+            if order.leads(one.id, other.id) or order.exclusive(one.id, other.id):
+                words = f"where `{node.id}` has not run, which is always" if outer.kind == "run" else f"in the first pass, before `{node.id}`"  # fmt: skip
+                return [Escape(words)]
+            return []
+        return []
+
+    def _round(
+        self, outer: ScopePlan, reader: Node, scope: ScopePlan, node: Node
+    ) -> Iterator[Escape]:
+        yield from _not_done(node)
+        inner, at = scope, node
+        while inner is not outer:
+            yield from self._not_taken(inner, at, None)
+            assert inner.parent is not None
+            inner, at = inner.parent, inner.parent.nodes[inner.owner]
+            if at.loop is None:
+                yield from _not_done(at)
+        yield from self._not_taken(outer, at, reader)
+
+    def _not_taken(self, scope: ScopePlan, node: Node, reader: Node | None) -> Iterator[Escape]:
+        """Links on the way to a task that may be dead, up to where its way is the reader's too."""
+        if scope.path not in self._above:
+            self._above[scope.path] = dominators(scope)
+        above = self._above[scope.path]
+        shared: set[str] = set()
+        cursor = None if reader is None else reader.id
+        while cursor is not None:
+            shared.add(cursor)
+            cursor = above.get(cursor)
+        at: str | None = node.id
+        while at is not None and at not in shared:
+            current = scope.nodes[at]
+            if len(current.arrivals) == 1:
+                yield from _dead(scope, current.arrivals[0])
+            elif current.arrivals and all(e.guard is not None for e in current.arrivals):
+                asks = tuple((e.guard, False) for e in current.arrivals if e.guard is not None)
+                yield Escape(f"where no link to `{at}` is taken", asks)
+            at = above.get(at)
+            if at is not None and at not in shared and at != node.id:
+                yield from _fails(scope.nodes[at])
+
+    # --- what may fail -------------------------------------------------------------------------------------------
+
+    def _certain(self, read: Read, known: Known) -> bool:
+        """It is there whatever happens."""
+        match read[0]:
+            case "input":
+                return len(read) == 1 or _required(known.types.input, read[1:])
+            case "tasks":
+                if len(read) < 4:
+                    return True
+                task = known.types.tasks.get(read[1], TaskType())
+                done = read[1] in known.over and task.statuses == ("COMPLETED",)
+                return read[2] == "output" and done and _required(task.schema, read[3:])
+            case "data":
+                if len(read) == 1:
+                    return True
+                return len(read) == 2 and (read[1] in self._subject.definition.data or self._made(read[1], known))  # fmt: skip
+            case "item":
+                return len(read) == 1
+            case "run" | "now" | "index" | "iteration":
+                return True
+            case _:
+                return False
+
+    def _made(self, name: str, known: Known) -> bool:
+        return any(node.id in known.over for _, node in self._writers.get(name, ()))
+
+    def _can_fail(self, use: Use, known: Known) -> None:
+        asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
+        asks.append(self._error(use, known))
+        answer = self._solve(asks, known)
+        code = "input-missing" if use.code == "input-missing" else "expression-fails"
+        message = f"{use.what} can fail: `{use.expression.text}`"
+        if use.code == "input-missing":
+            read = ".".join(max(use.expression.reads, key=len))
+            message = f"`{read}` need not be there for {use.what}"
+        match answer:
+            case Impossible():
+                return
+            case Unknown():
+                self._sound = False
+                text = f"perhaps {message}: {answer.reason}"
+                self._subject.doubt(RULE, code, use.where, text, answer.hint or HINTS["fails"])
+            case Solution():
+                self._sound = False
+                scenario = self._player.play(answer, failing(use.code, use.target))
+                if scenario is not None:
+                    self._subject.refute(RULE, code, use.where, message, scenario, HINTS["fails"])
+                    return
+                text = f"perhaps {message}: no run was found that comes there with such values"
+                self._subject.doubt(RULE, code, use.where, text, HINTS["fails"])
+
+    def _error(self, use: Use, known: Known) -> Ask:
+        """It gives nothing at all; of a condition, also that it gives no bool."""
+        expression = self._knowledge.expression(use.expression, known)
+        if "conditions" in use.where or use.where[-1] in ("while", "until"):
+            return expression, "error"
+        tree = Binary(0, "==", expression.tree, Literal(0, None))
+        text = f"({expression.text}) == null"
+        try:
+            checked = check(text, tree, known.types.environment)
+        except ExpressionError:
+            checked = check(text, tree, None)
+        return Expression(text, tree, checked), "error"
+
+    def _solve(self, asks: list[Ask], known: Known, *, absent: str = "") -> Answer:
+        types = replace(known.types, modest=MODEST)
+        if absent:
+            kind = types.tasks.get(absent, TaskType())
+            others = tuple(s for s in kind.statuses if s != "COMPLETED") or ("SKIPPED", "PENDING", "FAILED")  # fmt: skip
+            types = replace(types, tasks={**types.tasks, absent: replace(kind, statuses=others)})
+        if self._questions >= QUESTIONS_MAX:
+            return Unknown("more questions than the solver is asked")
+        self._questions += 1
+        return self._solver.solve(asks, types)
+
+    def _say_untyped(self) -> None:
+        """One word for all of which nothing is known."""
+        if not self._untyped:
+            return
+        sources = ", ".join(f"`{source}`" for source in list(self._untyped)[:6])
+        more = f" and {len(self._untyped) - 6} more" if len(self._untyped) > 6 else ""
+        where, _ = next(iter(self._untyped.values()))
+        message = f"nothing says what is in {sources}{more}: what is read there may be missing"
+        self._subject.remark("input-untyped", where, message, HINTS["untyped"])
+        if self._sound:
+            self._sound = False
+            self._subject.proofs.append(Proof(RULE, "unknown", message))
+
+
+def _bare(use: Use) -> frozenset[Read]:
+    """Paths that are read as they are: null is as good as anything."""
+    paths = simple_paths(use.expression.tree)
+    return frozenset(paths or ())
+
+
+def _line(scope: ScopePlan, node: Node) -> list[tuple[ScopePlan, Node]]:
+    line = [(scope, node)]
+    while scope.parent is not None:
+        node, scope = scope.parent.nodes[scope.owner], scope.parent
+        line.append((scope, node))
+    return line[::-1]
+
+
+def _writers(subject: Subject) -> dict[str, list[tuple[ScopePlan, Node]]]:
+    found: dict[str, list[tuple[ScopePlan, Node]]] = {}
+    for scope in subject.plan.scopes.values():
+        for node in scope.nodes.values():
+            names = list(node.formulas) if node.type == "transform" else []
+            for doing in (*node.on_complete, *node.on_error):
+                names += [name for name, _ in doing.set]
+            for name in dict.fromkeys(names):
+                found.setdefault(name, []).append((scope, node))
+    return found
+
+
+def _not_done(node: Node) -> Iterator[Escape]:
+    """It is reached, and does not complete."""
+    for guard in node.conditions:
+        yield Escape(f"where `{node.id}` is skipped: `{guard.text}` does not hold", ((guard, False),))  # fmt: skip
+    if node.type == "loop" and "while" in node.formulas:
+        yield Escape(f"where `{node.id}` makes no pass", ((node.formulas["while"], False),))
+    yield from _fails(node)
+
+
+def _fails(node: Node) -> Iterator[Escape]:
+    if any(out.edge.on != "success" for out in node.outs) and node.loop is None:
+        yield Escape(f"where `{node.id}` fails", failed=node.id)
+
+
+def _dead(scope: ScopePlan, edge: Edge) -> Iterator[Escape]:
+    """Ways to let that link not be taken."""
+    source = scope.nodes.get(edge.source)
+    words = f"where the link `{edge.name}` is not taken"
+    if edge.on == "error":
+        yield Escape(f"where `{edge.source}` does not fail")
+    if source is not None and source.gateway == "exclusive":
+        default = source.config.get("default")
+        for out in source.outs:
+            other = out.edge
+            if other is edge and default != edge.target:
+                break
+            if other is not edge and other.guard is not None and other.target != default:
+                yield Escape(words, ((other.guard, True),))
+    if edge.guard is not None:
+        yield Escape(words, ((edge.guard, False),))
+
+
+def _required(schema: Any, path: Read) -> bool:
+    """The schema says that there is something at that path."""
+    root = schema
+    for name in path:
+        rules = dereference(schema, root)
+        if not isinstance(rules, Mapping):
+            return False
+        known = cast("Mapping[str, Any]", rules)
+        if known.get("type") != "object" or name not in known.get("required", ()):
+            return False
+        schema = cast("Mapping[str, Any]", known.get("properties") or {}).get(name)
+    return True
+
+
+def _without(use: Use, node: Node) -> Goal:
+    """The task that uses it has run, and the other did not complete."""
+
+    def goal(stage: Stage) -> Shows | None:
+        states = stage.tasks
+        ran = states.get(use.target)
+        if ran is None or ran.status != "COMPLETED" or "/" in node.path:
+            return None
+        state = states.get(node.path)
+        status = "never" if state is None or state.status == PENDING else state.status
+        return None if status == "COMPLETED" else Shows(task=node.path, task_status=status)
+
+    return goal

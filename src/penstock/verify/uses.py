@@ -1,0 +1,212 @@
+"""Uses: every place of a definition where something is read that may not be there, as an expression (SPEC 3.6).
+
+An input with a plain path is the expression that reads the same. Conditions of links are not here: they are branches
+(SPEC 3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from msgspec import UNSET
+
+from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Value, environment
+from penstock.dsl.finding import Path
+from penstock.errors import ExpressionError
+from penstock.expr.compile import Expression, compile_expression
+from penstock.expr.template import compile_template
+from penstock.expr.tree import (
+    Binary,
+    Has,
+    Ident,
+    Index,
+    ListLiteral,
+    Literal,
+    Logic,
+    Select,
+    Unary,
+)
+from penstock.expr.tree import Node as Tree
+from penstock.expr.typecheck import Environment
+from penstock.verify.behaviour import place
+from penstock.verify.cases import Read
+from penstock.verify.sets import FIXED, parts_of
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One thing that is evaluated, and what fails if it does."""
+
+    scope: ScopePlan
+    node: Node
+    where: Path
+    what: str
+    """In words."""
+    expression: Expression
+    code: str
+    """Of the failure: `input-missing` or `expression-failed`."""
+    target: str
+    """Static path of the task that fails; empty: the run."""
+    conditions: tuple[Guard, ...] = ()
+    """What held just before."""
+    whole: bool = False
+    """An input without a path: null where there is nothing."""
+    final: bool = False
+    """Asked when the run is over."""
+    defaulted: bool = False
+    ended: bool = False
+    """Asked once the task is over."""
+
+
+def uses(plan: Plan) -> Iterator[Use]:
+    env = environment(plan.definition)
+    for scope in plan.scopes.values():
+        for node in scope.nodes.values():
+            if node.loop is None:
+                yield from _of_task(scope, node, env)
+    ends = plan.root.ends
+    for name, formula in (plan.outputs or {}).items():
+        where = ("outputs", name)
+        yield Use(
+            plan.root, ends[0], where, f"output `{name}`", formula.expression, "expression-failed", "",
+            final=True,
+        )  # fmt: skip
+
+
+def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
+    held: list[Guard] = []
+    for where, moment, part in parts_of(node, place(scope, node.id)):
+        if "onError" in where:
+            continue  # asked after a failure, of which less is known
+        ended = moment == "end"
+        make = partial(Use, scope, node, target=node.path, conditions=tuple(held), ended=ended)
+        words = f"`{where[-1]}` of `{node.path}`"
+        match part:
+            case Guard() if "conditions" in where:
+                words = f"a condition of `{node.path}`"
+                yield make(where, words, part.expression, "expression-failed")
+                held.append(part)
+            case Guard() | Formula():
+                yield make(where, words, part.expression, "expression-failed")
+            case Input():
+                yield from _of_input(node, where, part, make, env)
+            case Value():
+                for at, expression in _embedded(_written(node, where), where, env):
+                    yield make(at, words, expression, "expression-failed")
+            case _:
+                pass
+
+
+def _written(node: Node, where: Path) -> Any:
+    """The text of a config field or an action."""
+    if "config" in where:
+        return node.config[str(where[-1])]
+    action = (node.task.on_complete if "onComplete" in where else node.task.on_error)[int(where[-2])]  # fmt: skip
+    return getattr(action, str(where[-1]))
+
+
+def _of_input(
+    node: Node, where: Path, given: Input, make: Callable[..., Use], env: Environment
+) -> Iterator[Use]:
+    words = f"input `{given.name}` of `{node.path}`"
+    if given.template is not None:
+        inputs = node.task.inputs
+        if "compensate" in where and node.task.compensate is not None:
+            inputs = node.task.compensate.inputs or {}
+        text = inputs[given.name].template
+        for at, expression in _embedded(text, (*where, "template"), env):
+            yield make(at, words, expression, "expression-failed")
+        return
+    if given.source is None or given.source in ("index", "iteration"):
+        return
+    text = source_text(given)
+    if text is None:
+        return
+    whole, at = given.path is None, where if given.path is None else (*where, "path")
+    defaulted = given.default is not UNSET
+    yield make(at, words, compile_expression(text), "input-missing", whole=whole, defaulted=defaulted)  # fmt: skip
+
+
+def source_text(given: Input) -> str | None:
+    """The expression that reads what the input reads; None for a path that gives a list, which may be empty."""
+    assert given.source is not None
+    special = given.source in (*FIXED, "data", "global")
+    root = given.source if special else f'tasks["{given.source}"].output'
+    if given.path is None:
+        return root
+    if not given.path.singular or not given.path.plain:
+        return None
+    return root + "".join(
+        f'["{part}"]' if isinstance(part, str) else f"[{part}]" for part in given.path.plain
+    )
+
+
+def _embedded(value: Any, where: Path, env: Environment) -> Iterator[tuple[Path, Expression]]:
+    if isinstance(value, str):
+        if "${" in value:
+            try:
+                template = compile_template(value, env)
+            except ExpressionError:
+                return
+            for part in template.parts:
+                if isinstance(part, Expression):
+                    yield where, part
+    elif isinstance(value, dict):
+        for name, inner in cast("dict[str, Any]", value).items():
+            yield from _embedded(inner, (*where, name), env)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(cast("list[Any]", value)):
+            yield from _embedded(inner, (*where, index), env)
+
+
+def plain_path(node: Tree) -> Read | None:
+    """`a.b["c"]` as a path; None if it is anything else."""
+    keys: list[str] = []
+    while True:
+        match node:
+            case Select(optional=False):
+                keys.append(node.field)
+                node = node.operand
+            case Index(optional=False, key=Literal(value=str() as key)):
+                keys.append(key)
+                node = node.operand
+            case Ident():
+                return (node.name, *reversed(keys))
+            case _:
+                return None
+
+
+def simple_paths(node: Tree) -> list[Read] | None:
+    """What an expression reads that can fail for no other reason than that a path is not there; None for any other."""
+    match node:
+        case Literal():
+            return []
+        case Logic():
+            return None
+        case Unary(operator="!"):
+            return None
+        case Binary(operator="==" | "!="):
+            return _all([node.left, node.right])
+        case ListLiteral():
+            if any(item.optional for item in node.items):
+                return None
+            return _all([item.value for item in node.items])
+        case Has():
+            path = plain_path(node.operand)
+            return None if path is None else [path]
+        case _:
+            path = plain_path(node)
+            return None if path is None else [path]
+
+
+def _all(nodes: list[Tree]) -> list[Read] | None:
+    found: list[Read] = []
+    for node in nodes:
+        paths = simple_paths(node)
+        if paths is None:
+            return None
+        found += paths
+    return found

@@ -1,0 +1,168 @@
+"""What data flow says beside the corpus of tests/verify (SPEC 3.6): signatures of activities, null, what is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.plan import Plan
+from penstock.dsl.finding import Finding
+from penstock.dsl.load import load
+from penstock.verify.rehearsal import rehearse
+from penstock.verify.scenario import Scenario
+from penstock.verify.verification import Signature, Verification, verify
+
+CODES = ("input-missing", "input-unfit", "input-untyped", "expression-fails", "unused-input")
+TEXT = {"type": "string"}
+NUMBER = {"type": "integer"}
+MAYBE = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+ACTIVITIES = {
+    "ship": Signature({"to": TEXT, "count": NUMBER}, frozenset({"to"}), result=NUMBER),
+    "note": Signature({"text": MAYBE}, frozenset(), result=TEXT),
+    "any": Signature(open_ended=True),
+}
+INPUT = """\
+inputSchema:
+  type: object
+  properties: {to: {type: string}, n: {type: integer}}
+  required: [to, n]
+  additionalProperties: false
+"""
+
+
+def verified(text: str) -> tuple[Verification, Plan]:
+    loaded = load("id: it\n" + text, source="it.yaml")
+    return verify(loaded, activities=ACTIVITIES), Plan(loaded.definition)
+
+
+def found(text: str) -> list[Finding]:
+    verification, plan = verified(text)
+    findings = [finding for finding in verification.findings if finding.code in CODES]
+    for finding in findings:
+        if isinstance(finding.counterexample, Scenario):
+            rehearsal = rehearse(plan, finding.counterexample)
+            assert rehearsal.shown, rehearsal.why
+    return findings
+
+
+@pytest.mark.parametrize(
+    ("task", "code"),
+    [
+        ("{do: ship, inputs: {to: {from: input, path: $.to}, cout: 3}}", "unused-input"),
+        ("{do: ship, inputs: {count: 3}}", "input-missing"),
+        ("{do: ship, inputs: {to: {value: 3}}}", "input-unfit"),
+        ("{do: ship, inputs: {to: {from: input, path: $.n}}}", "input-unfit"),
+        ("{do: ship, inputs: {to: a, count: {from: input, path: $.to}}}", "input-unfit"),
+    ],
+)
+def test_a_call_that_does_not_fit_its_signature(task: str, code: str) -> None:
+    given = INPUT
+    if code == "input-missing":
+        given = given.replace("to: {type: string}, ", "").replace("[to, n]", "[n]")
+
+    (finding,) = found(given + f"tasks:\n  a: {task}\n")
+
+    assert (finding.code, finding.level) == (code, "error")
+    assert finding.place.line >= 7
+    assert finding.hint
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "{do: ship, inputs: {to: {from: input, path: $.to}, count: 3}}",
+        "{do: ship}",  # `to` comes from the input, by its name
+        '{do: ship, inputs: {to: "${input.n}/${input.to}"}}',
+        "{do: any, inputs: {whatever: 1}}",
+        "{do: unknown, inputs: {whatever: 1}}",
+    ],
+)
+def test_a_call_that_fits(task: str) -> None:
+    text = INPUT + f"tasks:\n  a: {task}\n"
+    loaded = load("id: it\n" + text, source="it.yaml")
+
+    assert (
+        verify(loaded, activities={**ACTIVITIES, "unknown": Signature(open_ended=True)}).findings
+        == []
+    )
+
+
+def test_the_result_of_one_activity_is_given_to_another() -> None:
+    (finding,) = found("""\
+tasks:
+  a: {do: ship, inputs: {to: x}}
+  b: {do: ship, after: [a], inputs: {to: {from: a}}}
+""")
+
+    assert finding.code == "input-unfit"
+    assert finding.message == "`to` of activity `ship` takes a string, and is given an integer"
+
+
+SKIPPED = """\
+inputSchema: {type: object, properties: {n: {type: integer}}, required: [n]}
+tasks:
+  a: {do: note, when: input.n > 3}
+  b: {do: %s, after: [a], inputs: {text: {from: a}}}
+"""
+
+
+def test_null_for_a_parameter_of_which_nothing_is_known_is_a_warning_that_is_shown() -> None:
+    (finding,) = found(SKIPPED % "any")
+
+    assert (finding.code, finding.level) == ("input-missing", "warning")
+    assert isinstance(finding.counterexample, Scenario)
+    assert finding.counterexample.shows.task_status == "SKIPPED"
+
+
+def test_null_for_a_parameter_that_takes_it_is_none() -> None:
+    assert found(SKIPPED % "note") == []
+
+
+def test_what_nobody_describes_is_noted_once_and_the_rule_is_unknown() -> None:
+    verification, _ = verified("""\
+tasks:
+  a: {do: any, inputs: {x: "${input.a.b}", y: "${input.c}"}}
+  b: {do: any, after: [a], inputs: {x: "${tasks.a.output.z}"}}
+""")
+
+    (finding,) = [f for f in verification.findings if f.code == "input-untyped"]
+    assert finding.level == "note"
+    assert "`input`" in finding.message
+    assert verification.verdict("3.6") == "unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Correlated: whenever `c` runs, `a` did.
+        """\
+inputSchema: {type: object, properties: {n: {type: integer}}, required: [n]}
+tasks:
+  a: {do: note, when: input.n > 3, outputSchema: {type: object, properties: {z: {}}, required: [z]}}
+  c: {do: any, after: [a], when: input.n > 5, inputs: {z: {from: a, path: $.z}}}
+""",
+        # A list of what there is may be empty.
+        """\
+tasks:
+  a: {do: any, outputSchema: {type: array}}
+  b: {do: any, after: [a], inputs: {z: {from: a, path: "$[*].z"}}}
+""",
+        # Null is as good as anything where it is only compared.
+        """\
+inputSchema: {type: object, properties: {n: {type: integer}}, required: [n]}
+tasks:
+  a: {do: note, when: input.n > 3}
+  b: {do: any, after: [a], inputs: {z: "${tasks.a.output == null}"}}
+""",
+        # It comes from around the body.
+        """\
+tasks:
+  a: {do: any, outputSchema: {type: object, properties: {z: {type: string}}, required: [z]}}
+  m: {type: map, after: [a], items: "[1, 2]", body: {do: any, inputs: {z: {from: a, path: $.z}, i: {from: item}}}}
+""",
+    ],
+)
+def test_near_misses(text: str) -> None:
+    verification, _ = verified(text)
+
+    assert [f for f in verification.findings if f.code in CODES] == []
+    assert verification.verdict("3.6") == "proved"
