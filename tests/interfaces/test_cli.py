@@ -573,13 +573,88 @@ def test_verify_says_what_is_wrong_as_text_and_as_json(tool: Tool, folder: Path)
         tool("verify", "doubled.yaml", "bad.yaml"),
     )
 
-    assert (good.status, good.out) == (0, "")
+    assert good.status == 0
+    assert "  proved   behaviour:    every run comes to an end of its own" in good.out
     assert "doubled.yaml: 2 tasks: no findings" in good.err
     assert (bad.status, "error[dangling-link]" in bad.out) == (1, True)
     found = tool("verify", "bad.yaml", "--format", "json").json["findings"]
     assert (found[0]["code"], found[0]["line"]) == ("dangling-link", 3)
     assert tool("verify", "failing.yaml", "--app", "acts.py").status == 0
     assert tool("verify", "none.yaml").status == 2
+
+
+HASTY = """\
+id: hasty
+tasks:
+  size: {type: gateway, kind: exclusive}
+  small: {do: double}
+  large: {do: double}
+links:
+  - {from: size, to: small, when: input.n < 10}
+  - {from: size, to: large, when: input.n > 10}
+"""
+
+
+def test_verify_shows_a_counterexample_and_runs_it(tool: Tool, folder: Path) -> None:
+    (folder / "hasty.yaml").write_text(HASTY)
+
+    said = tool("verify", "hasty.yaml")
+    ran = tool("verify", "hasty.yaml", "--run", "1")
+
+    assert said.status == 1
+    story = 'counterexample 1:\n  1. start with input {"n":10}\n  → the run is FAILED with `no-branch`\n'
+    assert story + "  see it happen: penstock verify hasty.yaml --run 1\n" in said.out
+    assert "  refuted  behaviour: " in said.out
+    assert ran.status == 0
+    assert "     run: failed: no branch of `size` holds and it has no default\n" in ran.out
+    assert "it happens as the report says: the run is FAILED with `no-branch`" in ran.out
+    machine = tool("verify", "hasty.yaml", "--run", "1", "--json").json
+    assert (machine["shown"], machine["status"], machine["code"]) == (True, "FAILED", "no-branch")
+    assert machine["steps"][0]["events"][-1]["type"] == "run_failed"
+
+
+def test_verify_writes_for_programs_and_as_a_picture(tool: Tool, folder: Path) -> None:
+    (folder / "hasty.yaml").write_text(HASTY)
+
+    sarif = tool("verify", "hasty.yaml", "doubled.yaml", "--format", "sarif")
+    picture = tool("verify", "hasty.yaml", "--format", "svg", "-o", "hasty.svg")
+    found = tool("verify", "hasty.yaml", "--json").json
+
+    assert (sarif.status, sarif.json["version"]) == (1, "2.1.0")
+    (run,) = sarif.json["runs"]
+    assert len(run["artifacts"]) == 2
+    assert run["results"][0]["locations"][0]["physicalLocation"]["region"]["startLine"] == 3
+    assert all(rule["shortDescription"]["text"] for rule in run["tool"]["driver"]["rules"])
+    assert (picture.status, picture.out) == (1, "")
+    assert (folder / "hasty.svg").read_text().startswith("<svg ")
+    assert found["findings"][0]["number"] == 1
+    assert {proof["name"] for proof in found["proofs"]} >= {"structure", "behaviour", "branches"}
+
+
+def test_verify_has_exit_statuses_for_ci(tool: Tool, folder: Path) -> None:
+    (folder / "hasty.yaml").write_text(HASTY.replace("> 10", ">= 10"))
+    (folder / "bad.yaml").write_text("id: bad\ntasks:\n  a: {do: double, after: b}\n")
+    (folder / "torn.yaml").write_text("id: [")
+
+    unknown, strict = tool("verify", "hasty.yaml"), tool("verify", "hasty.yaml", "--strict")
+
+    assert "warning[branch-untyped]" in unknown.out
+    assert (unknown.status, strict.status) == (0, 1)
+    assert tool("verify", "doubled.yaml", "--strict").status == 0
+    assert "Exit status, for CI:" in tool("verify", "--help").out
+    for arguments, hint in (
+        (["hasty.yaml", "--run", "1"], "it has none"),
+        (["bad.yaml", "--run", "1"], "it has none"),
+        (["bad.yaml", "hasty.yaml", "--run", "1"], "takes one file, not 2"),
+        (["bad.yaml", "hasty.yaml", "--format", "svg"], "takes one file, not 2"),
+        (["hasty.yaml", "--run", "0"], "--run"),
+        (["hasty.yaml", "-o", "no/such/folder.txt"], "cannot be written"),
+    ):
+        wrong = tool("verify", *arguments)
+        assert wrong.status == 2, arguments
+        assert hint in wrong.err
+    torn = tool("verify", "torn.yaml", "--format", "svg")
+    assert (torn.status, "cannot be drawn" in torn.err) == (1, True)
 
 
 def test_verify_with_an_app_refuses_what_run_refuses(tool: Tool, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands about definitions: `verify`, `explain`, `graph`."""
+"""Commands about definitions: `explain`, `graph`; and how a file becomes one. `verify` is in `cli/verify.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import click
 
 from penstock.cli.output import (
     COMPLETED,
-    FAILED,
     REFUSED,
     USAGE,
     Problem,
@@ -21,7 +20,6 @@ from penstock.cli.output import (
     complain_of_definition,
     give,
     give_json,
-    paint,
     say,
 )
 from penstock.cli.session import json_option, opened, perform, store_flag, store_option
@@ -112,58 +110,6 @@ def _at_home(finding: Finding, names: list[str], app: str | None) -> Finding:
     near = finding.hint if finding.hint and finding.hint.startswith("did you mean") else None
     known = f"{app} has {', '.join(sorted(names)[:8])}{', …' if len(names) > 8 else ''}"
     return replace(finding, hint=f"{near} {known}" if near else f"{known}; add it there")
-
-
-@click.command("verify")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
-@click.option(
-    "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
-@click.option(
-    "--app",
-    metavar="FILE|MODULE[:ATTR]",
-    help="Check too that its activities exist there and take what they are given.",
-)
-@json_option
-def verify_command(files: tuple[str, ...], format: str, app: str | None, as_json: bool) -> int:
-    """Check definitions before anything runs.
-
-    \b
-    Example:
-      penstock verify order.yaml
-      penstock verify *.yaml --app shop.py --format json
-
-    Exit status: 0 if nothing is wrong (warnings allowed), 1 if something is refuted.
-    """
-    from penstock.verify.report import as_data, render, summary
-
-    served: dict[str, Served] | None = None
-    if app:
-        from penstock.cli.app import load_app, served_by
-
-        served = served_by(load_app(app))
-    all_files = [examined(name, served, app) for name in files]
-    findings = [finding for each in all_files for finding in each.findings]
-    if as_json or format == "json":
-        give_json({"findings": [as_data(finding) for finding in findings]})
-    else:
-        for each in all_files:
-            text = "" if each.loaded is None else each.loaded.text
-            text = text or Path(each.source).read_text(encoding="utf-8", errors="replace")
-            if each.findings:
-                give(render(each.findings, text, colour=coloured(sys.stdout)))
-            size = ""
-            if each.loaded is not None and not each.errors:
-                definition = each.loaded.definition
-                written = [t for t in definition.tasks.values() if t.type not in ("start", "end")]
-                size = f": {len(written)} task{'s' if len(written) != 1 else ''}"
-            say(f"{each.source}{size}: {summary(each.findings)}")
-        if findings:
-            codes = list(dict.fromkeys(finding.code for finding in findings))
-            say(f"{paint('next', 'hint')}: penstock explain {codes[0]}")
-            for code in codes[1:]:
-                say(f"      penstock explain {code}")
-    return FAILED if any(each.errors for each in all_files) else COMPLETED
 
 
 def pages() -> Path:

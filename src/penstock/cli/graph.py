@@ -86,10 +86,10 @@ class Drawing:
         return canvas.rows()
 
     def _line(self, canvas: _Canvas, gap: int, piece: Piece, state: str) -> None:
-        top = self._edge(piece.upper, lower=True)
-        bottom = self._edge(piece.lower, lower=False)
+        top = self.edge(piece.upper, lower=True)
+        bottom = self.edge(piece.lower, lower=False)
         if piece.lower.vertex is None:  # on through the layer
-            canvas.vertical(piece.stop, bottom, self._edge(piece.lower, lower=True), state)
+            canvas.vertical(piece.stop, bottom, self.edge(piece.lower, lower=True), state)
         if piece.track is None or piece.start == piece.stop:
             canvas.vertical(piece.start, top, bottom, state)
             return
@@ -98,22 +98,23 @@ class Drawing:
         canvas.horizontal(turn, piece.start, piece.stop, state)
         canvas.vertical(piece.stop, turn, bottom, state)
 
-    def _edge(self, spot: Spot, *, lower: bool) -> int:
+    def edge(self, spot: Spot, *, lower: bool) -> int:
         """The row in which a line leaves or reaches a spot."""
         top, height = self.tops[spot.layer], self.heights[spot.layer]
         if spot.vertex is None:
             return top + height - 1 if lower else top
-        first = self._top(spot)
+        first = self.top(spot)
         return first + spot.vertex.height - 1 if lower else first
 
-    def _top(self, spot: Spot) -> int:
+    def top(self, spot: Spot) -> int:
+        """The first row of a task."""
         assert spot.vertex is not None
         return self.tops[spot.layer] + (self.heights[spot.layer] - spot.vertex.height) // 2
 
     def _task(self, canvas: _Canvas, spot: Spot, look: Look) -> None:
         assert spot.vertex is not None
         task = self.tasks[spot.vertex.id]
-        x, y = spot.x, self._top(spot)
+        x, y = spot.x, self.top(spot)
         label, note = self.labels[task.id], self.notes.get(task.id, "")
         if task.kind == "point":
             canvas.text(x, y, look.symbol + (f" {label}" if label else ""), look.style)
@@ -145,7 +146,7 @@ class Drawing:
                 vertex = piece.lower.vertex
                 if vertex is None or self.tasks[vertex.id].kind == "point":
                     continue
-                place = (piece.stop, self._top(piece.lower))
+                place = (piece.stop, self.top(piece.lower))
                 state = links.get(piece.arc, OPEN)
                 if RANK[state] >= RANK[best.get(place, DEAD)]:
                     best[place] = state

@@ -57,6 +57,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Related:
+    """Another place that a finding is about: the other task of a race, the link that is dead."""
+
+    message: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing found; `docs/errors/CODE.md` explains its code."""
 
@@ -66,6 +74,8 @@ class Finding:
     place: Place
     hint: str | None = None
     counterexample: Any = None
+    """A `Scenario`, if one was found that shows it."""
+    related: tuple[Related, ...] = ()
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

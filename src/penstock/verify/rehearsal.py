@@ -7,6 +7,7 @@ was not rehearsed (SPEC 3).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -94,22 +95,25 @@ class Rehearsal:
 
 def rehearse(plan: Plan, scenario: Scenario) -> Rehearsal:
     """Play it and look."""
-    stage = Stage(plan)
-    rehearsal = Rehearsal(events=stage.events)
+    stage, other, stopped = Stage(plan), None, ""
     try:
         stage.play(scenario.input, scenario.steps)
-        rehearsal.outcome, rehearsal.tasks = stage.outcome(), stage.tasks
-        twin = None
         if scenario.shows.twin is not None:
             other = Stage(plan)
             other.play(scenario.input, scenario.shows.twin)
-            twin = other.outcome()
     except Unplayable as unplayable:
-        rehearsal.why = str(unplayable)
-        return rehearsal
-    rehearsal.why = _missing(scenario.shows, rehearsal, twin)
-    rehearsal.shown = not rehearsal.why
-    return rehearsal
+        stopped = str(unplayable)
+    return judge(scenario.shows, stage, other, stopped)
+
+
+def judge(shows: Shows, stage: Stage, twin: Stage | None, stopped: str) -> Rehearsal:
+    """Whether what was played shows what is claimed; `stopped` says what kept it from being played to its end."""
+    if stopped:
+        return Rehearsal(why=stopped, events=stage.events)
+    seen = Rehearsal(outcome=stage.outcome(), events=stage.events, tasks=stage.tasks)
+    seen.why = _missing(shows, seen, None if twin is None else twin.outcome())
+    seen.shown = not seen.why
+    return seen
 
 
 def _missing(shows: Shows, seen: Rehearsal, twin: Outcome | None) -> str:
@@ -229,6 +233,12 @@ class Stage:
         self.events += outcome.events
         if not self.restless:
             self.restless = any(_stirs(effect) for effect in outcome.effects)
+
+    def recall(self, events: Sequence[e.Event]) -> None:
+        """The run as these events, which an engine has stored, say."""
+        self.events = list(events)
+        self.flow.values.clear()
+        self._again(Need(set()))
 
     def outcome(self) -> Outcome:
         run = self.run

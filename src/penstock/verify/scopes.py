@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from penstock.dsl.finding import Finding, Level, Path
+from penstock.dsl.finding import Finding, Level, Path, Related
 from penstock.dsl.load import Loaded
 from penstock.dsl.schema import BODY_TYPES
 from penstock.model.definition import Body, Link, Task
@@ -82,9 +82,12 @@ class Notes:
         key: bool = False,
         level: Level = "error",
         counterexample: Any = None,
+        related: Iterable[tuple[Path, str]] = (),
     ) -> None:
+        """`related` are other places, each with what is to be said there."""
         place = self.loaded.place(path, key=key)
-        self.findings.append(Finding(code, level, message, place, hint, counterexample))
+        others = tuple(Related(said, self.loaded.place(where, key=True)) for where, said in related)
+        self.findings.append(Finding(code, level, message, place, hint, counterexample, others))
 
     def add_inside(
         self, code: str, path: Path, text: str, position: int, message: str, hint: str | None = None

@@ -6,7 +6,7 @@ rule is one file with one function that notes findings and proofs in a Subject.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,14 +94,17 @@ class Subject:
         hint: str | None = None,
         *,
         key: bool = False,
+        related: Iterable[tuple[Path, str]] = (),
     ) -> bool:
         """It does not hold, as the scenario shows: an error if the rehearsal agrees, else unknown."""
         rehearsal = rehearse(self.plan, scenario)
         if not rehearsal.shown:
             reason = f"the counterexample found does not reproduce ({rehearsal.why})"
-            self.doubt(rule, code, path, f"perhaps {message}: {reason}", hint, key=key)
+            self.doubt(
+                rule, code, path, f"perhaps {message}: {reason}", hint, key=key, related=related
+            )
             return False
-        self.notes.add(code, path, message, hint, key=key, counterexample=scenario)
+        self.notes.add(code, path, message, hint, key=key, counterexample=scenario, related=related)
         self.proofs.append(Proof(rule, "refuted", message))
         return True
 
@@ -114,16 +117,24 @@ class Subject:
         hint: str | None = None,
         *,
         key: bool = False,
+        related: Iterable[tuple[Path, str]] = (),
     ) -> None:
         """It is not known whether it holds; the message says what stands in the way."""
-        self.notes.add(code, path, message, hint, key=key, level="warning")
+        self.notes.add(code, path, message, hint, key=key, level="warning", related=related)
         self.proofs.append(Proof(rule, "unknown", message))
 
     def remark(
-        self, code: str, path: Path, message: str, hint: str | None = None, *, key: bool = False
+        self,
+        code: str,
+        path: Path,
+        message: str,
+        hint: str | None = None,
+        *,
+        key: bool = False,
+        related: Iterable[tuple[Path, str]] = (),
     ) -> None:
         """Worth knowing; no rule is broken."""
-        self.notes.add(code, path, message, hint, key=key, level="note")
+        self.notes.add(code, path, message, hint, key=key, level="note", related=related)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +174,14 @@ def verify(
     activities: Mapping[str, Signature] | None = None,
     budget: Budget | None = None,
     partial: bool = False,
+    structure: Sequence[Finding] | None = None,
 ) -> Verification:
-    """Everything that can be said; `partial` if some links could not be read (see `structure.check`)."""
-    structure = check(loaded, activities=activities, partial=partial)
+    """Everything that can be said; `partial` if some links could not be read (see `structure.check`).
+
+    `structure` is what that has said, if it was asked before.
+    """
+    if structure is None:
+        structure = check(loaded, activities=activities, partial=partial)
     errors = [finding for finding in (*loaded.findings, *structure) if finding.level == "error"]
     if errors or partial:
         refuted = Proof("3.1", "refuted", f"{len(errors)} mistakes; the other rules wait for them")

@@ -87,6 +87,7 @@ def test_machines_get_the_same_as_json() -> None:
         "column": 5,
         "path": ["tasks", "charge", "retri"],
         "counterexample": None,
+        "related": [],
     }
 
 

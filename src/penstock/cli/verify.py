@@ -1,0 +1,272 @@
+"""`penstock verify`: a definition checked before anything runs, and its counterexamples run (SPEC 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.definitions import examined, first_sentence, pages
+from penstock.cli.output import (
+    COMPLETED,
+    FAILED,
+    Problem,
+    coloured,
+    give,
+    give_json,
+    paint,
+    say,
+    visible,
+)
+from penstock.cli.session import json_option
+
+if TYPE_CHECKING:
+    from penstock.dsl.finding import Finding
+    from penstock.dsl.load import Loaded
+    from penstock.ports.activities import Served
+    from penstock.verify.verification import Proof
+
+
+@dataclass
+class Verified:
+    """One file, and all that is to be said of it."""
+
+    source: str
+    loaded: Loaded | None
+    findings: list[Finding]
+    proofs: list[Proof]
+
+    @property
+    def text(self) -> str:
+        held = "" if self.loaded is None else self.loaded.text
+        return held or Path(self.source).read_text(encoding="utf-8", errors="replace")
+
+    def worst(self, *levels: str) -> bool:
+        return any(finding.level in levels for finding in self.findings)
+
+
+@click.command("verify")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice(["text", "json", "sarif", "svg"]),
+    default="text",
+    show_default=True,
+    help="For people, for programs, for code hosts, or a picture with what was found marked.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it there, not to stdout.")
+@click.option(
+    "--strict", is_flag=True, help="What could not be proved counts as well: exit status 1."
+)
+@click.option(
+    "--run",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run counterexample N on an engine and show what happens.",
+)
+@click.option(
+    "--app",
+    metavar="FILE|MODULE[:ATTR]",
+    help="Check too that its activities exist there and take what they are given.",
+)
+@json_option
+def verify_command(
+    files: tuple[str, ...], format: str, output: str | None, strict: bool, number: int | None, app: str | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Check definitions before anything runs.
+
+    \b
+    Example:
+      penstock verify order.yaml
+      penstock verify order.yaml --run 1
+      penstock verify *.yaml --app shop.py --strict --format sarif -o penstock.sarif
+      penstock verify order.yaml --format svg -o order.svg
+
+    An error is refuted: its counterexample is an input and outcomes of tasks with which it happens. A warning is
+    unknown: neither proved nor refuted, and it says what stands in the way. A note is only worth knowing.
+
+    \b
+    Exit status, for CI:
+      0  nothing is refuted (with --strict: everything is proved)
+      1  something is refuted (with --strict: or unknown); with --run: it did not happen as said
+      2  the command was not understood, or a file is not there
+    """
+    format = "json" if as_json else format
+    if (number is not None or format == "svg") and len(files) > 1:
+        what = "--run" if number is not None else "--format svg"
+        raise Problem(
+            "usage", f"{what} takes one file, not {len(files)}", hint=f"{what} {files[0]}"
+        )
+    served: dict[str, Served] | None = None
+    if app:
+        from penstock.cli.app import load_app, served_by
+
+        served = served_by(load_app(app))
+    found = [verified(name, served, app) for name in files]
+    if number is not None:
+        return _run(found[0], number, format)
+    _report(found, format, output)
+    levels = ("error", "warning") if strict else ("error",)
+    return FAILED if any(each.worst(*levels) for each in found) else COMPLETED
+
+
+def verified(name: str, served: dict[str, Served] | None, app: str | None) -> Verified:
+    """A file with everything that can be said of it."""
+    from penstock.dsl.finding import in_order
+    from penstock.verify.verification import Proof, verify
+
+    each = examined(name, served, app)
+    if each.loaded is None or each.errors:
+        many = f"{len(each.errors)} mistake{'s' if len(each.errors) != 1 else ''}"
+        proof = Proof("3.1", "refuted", f"{many}; the other rules wait until they are mended")
+        return Verified(each.source, each.loaded, each.findings, [proof])
+    verification = verify(each.loaded, structure=[])
+    known = [finding for finding in verification.findings if finding not in each.findings]
+    findings = in_order([*each.findings, *known])
+    return Verified(each.source, each.loaded, findings, verification.proofs)
+
+
+# --- what is said ------------------------------------------------------------------------------------------------
+
+
+def _report(found: list[Verified], format: str, output: str | None) -> None:
+    match format:
+        case "json":
+            _machine(_json(found), output)
+        case "sarif":
+            _machine(_sarif(found), output)
+        case "svg":
+            _text(_svg(found[0]), output)
+        case _:
+            _people(found, output)
+
+
+def _people(found: list[Verified], output: str | None) -> None:
+    from penstock.verify.report import render, render_proofs, summary
+
+    colour = coloured(sys.stdout) and not output
+    parts: list[str] = []
+    for each in found:
+        if each.findings:
+            replay = f"penstock verify {quote(each.source)} --run"
+            parts.append(render(each.findings, each.text, colour=colour, replay=replay))
+        proofs = render_proofs(each.proofs, colour=colour)
+        parts.append(f"{visible(each.source)}\n{_indented(proofs)}\n")
+    _text("\n".join(parts).rstrip("\n"), output)
+    for each in found:
+        size = ""
+        if each.loaded is not None and not each.worst("error"):
+            definition = each.loaded.definition
+            written = [t for t in definition.tasks.values() if t.type not in ("start", "end")]
+            size = f": {len(written)} task{'s' if len(written) != 1 else ''}"
+        say(f"{each.source}{size}: {summary(each.findings)}")
+    codes = list(dict.fromkeys(finding.code for each in found for finding in each.findings))
+    if codes:
+        say(f"{paint('next', 'hint')}: penstock explain {codes[0]}")
+        for code in codes[1:]:
+            say(f"      penstock explain {code}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _json(found: list[Verified]) -> dict[str, Any]:
+    from penstock.verify.report import as_data, proof_data, shown
+
+    findings: list[dict[str, Any]] = []
+    for each in found:
+        numbers = {id(finding): n for n, finding in enumerate(shown(each.findings), 1)}
+        findings += [
+            {**as_data(finding), "number": numbers.get(id(finding))} for finding in each.findings
+        ]
+    proofs = [{"source": each.source, **proof_data(p)} for each in found for p in each.proofs]
+    return {"findings": findings, "proofs": proofs}
+
+
+def _sarif(found: list[Verified]) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    from penstock.verify.sarif import sarif
+
+    def explain(code: str) -> str:
+        page = pages() / f"{code}.md"
+        return first_sentence(page.read_text(encoding="utf-8")) if page.is_file() else ""
+
+    findings = [finding for each in found for finding in each.findings]
+    proofs = {each.source: each.proofs for each in found}
+    return sarif(findings, proofs, version=version("penstock"), explain=explain)
+
+
+def _svg(each: Verified) -> str:
+    if each.loaded is None:
+        from penstock.verify.report import render
+
+        say(render(each.findings, each.text, colour=coloured(sys.stderr)))
+        raise Problem(
+            "usage", f"{each.source} cannot be drawn: nothing could be read of it", status=FAILED,
+            hint=f"mend what is said above first: penstock verify {quote(each.source)}",
+        )  # fmt: skip
+    from penstock.cli.picture import svg
+
+    return svg(each.loaded.definition, each.findings).rstrip("\n")
+
+
+def _machine(data: dict[str, Any], output: str | None) -> None:
+    if output is None:
+        give_json(data)
+        return
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    _text(text, output)
+
+
+def _text(text: str, output: str | None) -> None:
+    if output is None:
+        give(text)
+        return
+    try:
+        Path(output).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise Problem(
+            "usage", f"{output} cannot be written: {error.strerror}", hint="-o FILE names another"
+        ) from None
+
+
+# --- a counterexample on an engine -------------------------------------------------------------------------------
+
+
+def _run(each: Verified, number: int, format: str) -> int:
+    from penstock.verify.report import render, shown
+
+    examples = shown(each.findings)
+    if each.loaded is None or number > len(examples):
+        have = f"it has {len(examples)}" if examples else "it has none"
+        hint = f"penstock verify {quote(each.source)} shows what was found"
+        raise Problem("usage", f"{each.source} has no counterexample {number}: {have}", hint=hint)
+    if format not in ("text", "json"):
+        raise Problem("usage", f"--run shows text or json, not {format}", hint="leave --format out")
+    finding = examples[number - 1]
+    from penstock.testing.acting import act
+
+    performance = asyncio.run(act(each.loaded, finding.counterexample))
+    if format == "json":
+        from penstock.cli.playing import played_json
+
+        give_json(played_json(performance))
+    else:
+        from penstock.cli.playing import played
+
+        give(render([finding], each.text, colour=coloured(sys.stdout), first=number))
+        for line in played(each.loaded, finding.counterexample, performance):
+            give(line)
+    return COMPLETED if performance.seen.shown else FAILED
