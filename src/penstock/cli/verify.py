@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from penstock.dsl.finding import Finding
     from penstock.dsl.load import Loaded
     from penstock.ports.activities import Served
+    from penstock.testing.acting import Performance
+    from penstock.verify.scenario import Scenario
     from penstock.verify.verification import Proof
 
 
@@ -256,9 +257,7 @@ def _run(each: Verified, number: int, format: str) -> int:
     if format not in ("text", "json"):
         raise Problem("usage", f"--run shows text or json, not {format}", hint="leave --format out")
     finding = examples[number - 1]
-    from penstock.testing.acting import act
-
-    performance = asyncio.run(act(each.loaded, finding.counterexample))
+    performance = _acted(each.loaded, finding.counterexample)
     if format == "json":
         from penstock.cli.playing import played_json
 
@@ -270,3 +269,11 @@ def _run(each: Verified, number: int, format: str) -> int:
         for line in played(each.loaded, finding.counterexample, performance):
             give(line)
     return COMPLETED if performance.seen.shown else FAILED
+
+
+def _acted(loaded: Loaded, scenario: Scenario) -> Performance:
+    import asyncio
+
+    from penstock.testing.acting import act
+
+    return asyncio.run(act(loaded, scenario))

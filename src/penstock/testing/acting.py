@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.adapters.memory import MemoryStore
+from penstock.adapters.memory_bus import MemoryBus
 from penstock.core.plan import Plan
 from penstock.dsl.load import Loaded
 from penstock.engine.engine import Engine as Core
@@ -84,7 +85,7 @@ async def _acted(
     clock = SkipClock()
     stubs = Stubs()
     settings = Settings(drain_seconds=0, max_concurrent_tasks_per_node=100_000)
-    core = Core(MemoryStore(clock=clock.now), stubs, clock, settings=settings)
+    core = Core(MemoryStore(clock=clock.now), stubs, clock, bus=MemoryBus(clock), settings=settings)
     ownership = Ownership(core)
     runs = LocalRuns(core, ownership)
     await core.open()
