@@ -16,7 +16,7 @@ from penstock.verify.cases import Cases, Read
 from penstock.verify.driving import Driver, Goal, Route, begun, closed, completed, failing, ran
 from penstock.verify.fragments import Exploration
 from penstock.verify.models import Trail
-from penstock.verify.mutexes import search, suspects
+from penstock.verify.mutexes import Holding, suspects
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, rehearse
 from penstock.verify.scenario import Scenario, Shows
@@ -28,6 +28,8 @@ RULE = "3.2"
 STEPS_MAX = 150_000
 """Steps that all runs together may take to show what can run."""
 NAMED_MAX = 5
+TRIES = 400
+"""Runs that are played to find a deadlock."""
 
 HINTS = {
     "join-starved": "use the join `merge`, which takes what comes, or let every way in be taken",
@@ -154,13 +156,22 @@ class Behaviour:
         message += f"`{outer.config['name']}`, and another way takes them in the other order"
         if inner.config["name"] == outer.config["name"]:
             message = f"`{inner.path}` waits for mutex `{inner.config['name']}`, which `{outer.path}` holds"
-        scenario = search(self.driver, found)
+        scenario = self._tangled(found)
         where, hint = place(scope, inner.id), HINTS["deadlock"]
         if scenario is not None:
             self.subject.refute(RULE, "deadlock", where, message, scenario, hint, key=True)
         else:
             doubt = f"perhaps {message}: no order of events was found that shows a deadlock"
             self.subject.doubt(RULE, "deadlock", where, doubt, hint, key=True)
+
+    def _tangled(self, found: list[Holding]) -> Scenario | None:
+        """A run that ends in a deadlock, by trying orders."""
+        goals = [failing("deadlock", node.path) for _, node, _, _ in found]
+        for number in range(TRIES):
+            scenario = self.driver.wander(number, goals)
+            if scenario is not None:
+                return scenario
+        return None
 
     # --- what must be possible ----------------------------------------------------------------------------------
 

@@ -49,6 +49,13 @@ class Route:
     asks: list[tuple[Guard, Outcome]] = field(default_factory=list[tuple[Guard, Outcome]])
     spared: set[str] = field(default_factory=set[str])
     """Tasks that are to be cancelled: nothing happens to them if anything else can."""
+    bodies: set[str] = field(default_factory=set[str])
+    """Tasks whose body is passed: all that is in it goes first."""
+
+    def later(self, path: str) -> tuple[bool, bool]:
+        """Of tasks of which nothing is said: which come after others."""
+        inside = any(path.startswith(f"{body}/") for body in self.bodies)
+        return path in self.spared, not inside
 
 
 class Driver:
@@ -122,6 +129,7 @@ class Driver:
         if body is None:
             route.acts.append((verb, _path(scope, id)))
             return
+        route.bodies.add(_path(scope, id))
         top = self.exploration.scopes[body.path]
         for ended in top.explored.ways:
             if ended.back or ended.failed != (verb == "fail"):
@@ -173,7 +181,7 @@ class Driver:
                 shows = goal(stage)
                 if shows is not None:
                     return Scenario(input, tuple(steps), shows)
-                step = self._next(stage, wanted, values, route.spared)
+                step = self._next(stage, wanted, values, route)
                 if step is None or stray > STRAY_MAX:
                     return None
                 stray += step[1]
@@ -188,7 +196,7 @@ class Driver:
         steps: list[Step] = []
         try:
             while not stage.run.closed and len(steps) < steps_max:
-                step = self._next(stage, [], {}, set())
+                step = self._next(stage, [], {}, Route())
                 if step is None:
                     break
                 stage.step(step[0])
@@ -238,7 +246,7 @@ class Driver:
         return opened
 
     def _next(
-        self, stage: Stage, wanted: list[tuple[str, str]], values: Values, spared: set[str]
+        self, stage: Stage, wanted: list[tuple[str, str]], values: Values, route: Route
     ) -> tuple[Step, bool] | None:
         """What happens next, and whether no trail asked for it. The next that is wanted is the last of the list."""
         scope = stage.run.scopes.get("")
@@ -258,7 +266,7 @@ class Driver:
                 step = self._step(verb, *opened[path], values)
                 if step is not None:
                     return step, False
-        for path in sorted(opened, key=lambda path: path in spared):
+        for path in sorted(opened, key=route.later):
             step = self._step("complete", *opened[path], values)
             if step is not None:
                 return step, True

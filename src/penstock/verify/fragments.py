@@ -21,10 +21,12 @@ from penstock.verify.models import (
     loose_ends,
     relate,
     silent,
+    silent_body,
     sketched,
     standing_for,
     written,
 )
+from penstock.verify.mutexes import suspects
 from penstock.verify.regions import Fragment, decompose, given_up
 from penstock.verify.space import explore
 
@@ -39,6 +41,8 @@ class Exploration:
         self.left, self.each, self.whole = states, each, whole
         self.scopes: dict[str, Fragment] = {}
         self.loose = loose_ends(plan)
+        self.contended = bool(suspects(plan))
+        """A mutex may fail because of another."""
         for scope in reversed(_outer_first(plan.root)):
             loose = self.loose.get(scope.path, {})
             top = decompose(scope, loose) if not whole else Fragment(scope, frozenset(scope.nodes))
@@ -115,14 +119,28 @@ class Exploration:
     def _body(self, model: Model, node: Node) -> None:
         """A task with a body completes if a pass may, or if there need not be one; it fails if one may."""
         assert node.body is not None
-        if self.scopes[node.body.path].explored.failing:
+        inner = self.scopes[node.body.path].explored
+        completes = any(not way.failed for way in inner.ways)
+        fails = any(way.failed for way in inner.ways)
+        match node.type:
+            case "map":
+                completes = True  # of no items
+                all_kept = (
+                    node.config.get("onItemError") == "collect" and "tolerate" not in node.config
+                )
+                fails = fails and not all_kept
+                fails = fails or "n" in node.config or bool(node.formulas["items"].expression.reads)
+            case "loop":
+                completes = completes or "while" in node.formulas
+                reads = {r[0] for g in node.formulas.values() for r in g.expression.reads}
+                fails = fails or "max" in node.config or bool(reads - {"iteration"})
+            case _:
+                fails = fails or self.contended
+        if fails and inner.failing:
             model.fallible.add(node.id)
-        ways = self.scopes[node.body.path].explored.ways
-        completes = any(not way.failed for way in ways)
-        none = node.type == "map" or (node.type == "loop" and "while" in node.formulas)
-        if not completes and not none:
-            model.silent[node.id] = False
+        if not completes:
             model.stuck.add(node.id)
+        model.silent[node.id] = silent_body(node) and not fails
 
     def _stand(self, model: Model, part: Fragment) -> None:
         assert part.entry is not None

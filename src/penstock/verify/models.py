@@ -150,6 +150,12 @@ def silent(node: Node) -> bool:
             return False
 
 
+def silent_body(node: Node) -> bool:
+    """It fails only if its body does."""
+    limit = node.task.timeout
+    return limit is None or limit.task is None
+
+
 def asks_at_begin(node: Node) -> bool:
     """An expression may fail before it has begun, or as it ends."""
     if node.conditions or node.formulas or node.on_complete:
@@ -174,13 +180,14 @@ def loose_ends(plan: Plan) -> dict[str, dict[str, set[str]]]:
         for node in scope.nodes.values():
             if node.type == "cancel":
                 for id in node.config.get("tasks", ()):
-                    _loosen(scope, id, found)
+                    _loosen(plan, scope, node.id, id, found)
     return found
 
 
-def _loosen(scope: ScopePlan, id: str, found: dict[str, dict[str, set[str]]]) -> None:
+def _loosen(
+    plan: Plan, scope: ScopePlan, by: str, id: str, found: dict[str, dict[str, set[str]]]
+) -> None:
     cursor: ScopePlan | None = scope
-    owner = ""
     while cursor is not None:
         inside = cursor
         while id in inside.inner:  # of a natural loop: in its present pass
@@ -189,11 +196,15 @@ def _loosen(scope: ScopePlan, id: str, found: dict[str, dict[str, set[str]]]) ->
             inside = loop
         if id in inside.nodes:
             if inside is not cursor:
-                found.setdefault(inside.path, {}).setdefault(id, set())
-            elif owner:
-                found.setdefault(inside.path, {}).setdefault(id, set()).add(owner)
+                header = cursor.nodes[cursor.inner[id]]
+                if header.id == by or plan.concurrent(cursor.nodes[by].path, header.path):
+                    found.setdefault(inside.path, {}).setdefault(id, set())
+            elif cursor is not scope and (
+                by == id or plan.concurrent(cursor.nodes[by].path, cursor.nodes[id].path)
+            ):
+                found.setdefault(inside.path, {}).setdefault(id, set()).add(by)
             return
-        owner, cursor = cursor.owner, cursor.parent
+        by, cursor = cursor.owner, cursor.parent
 
 
 def relate(model: Model) -> None:

@@ -10,11 +10,6 @@ from collections.abc import Iterator
 
 from penstock.core.loops import components
 from penstock.core.plan import Node, Plan, ScopePlan
-from penstock.verify.driving import Driver, failing
-from penstock.verify.scenario import Scenario
-
-TRIES = 400
-"""Runs that are played to find a deadlock."""
 
 Holding = tuple[ScopePlan, Node, ScopePlan, Node]
 """A mutex that is taken (scope, task) while another is held (scope, task)."""
@@ -80,13 +75,3 @@ def _line(scope: ScopePlan, node: Node) -> list[tuple[ScopePlan, Node]]:
 
 def _name(node: Node) -> str:
     return str(node.config["name"])
-
-
-def search(driver: Driver, found: list[Holding]) -> Scenario | None:
-    """A scenario that ends in a deadlock, or None."""
-    goals = [failing("deadlock", node.path) for _, node, _, _ in found]
-    for number in range(TRIES):
-        scenario = driver.wander(number, goals)
-        if scenario is not None:
-            return scenario
-    return None
