@@ -200,12 +200,13 @@ class Chance:
                 )
             case "event":
                 number = self.steps if self.random.random() < 0.8 else 0
-                case.command(
-                    c.OfferEvent(
-                        at=self.world.now, id=f"e{number}", topic=key.replace("*", "then"),
-                        data=encode(self.random.randrange(5)),
-                    )
-                )  # fmt: skip
+                with suppress(Rejected):  # that id came before, on another topic
+                    case.command(
+                        c.OfferEvent(
+                            at=self.world.now, id=f"e{number}", topic=key.replace("*", "then"),
+                            data=encode(self.random.randrange(5)),
+                        )
+                    )  # fmt: skip
             case "form":
                 now, draw = self.world.now, self.random.random()
                 if draw < 0.2:

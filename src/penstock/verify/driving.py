@@ -16,6 +16,7 @@ from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Val
 from penstock.model.failure import Failure
 from penstock.model.run import CANCELLED, OPEN_TASK, PENDING, SKIPPED, TaskState
 from penstock.verify.cases import ABSENT, Cases, Outcome, Read, Values
+from penstock.verify.events import fitting_event
 from penstock.verify.fragments import Exploration
 from penstock.verify.models import Trail, Way
 from penstock.verify.regions import Fragment
@@ -224,7 +225,7 @@ class Driver:
                 step = None
                 if opened:
                     key, node, state = list(opened.values())[(chance >> 33) % len(opened)]
-                    step = self._step("complete", key, node, state, {})
+                    step = self._step(stage, "complete", key, node, state, {})
                 if step is None:
                     return None
                 stage.step(step)
@@ -254,7 +255,7 @@ class Driver:
             verb, path = wanted[-1]
             state, node = scope.tasks.get(path), self.plan.root.nodes.get(path)
             if state is not None and node is not None and state.status in OPEN_TASK:
-                step = self._step(verb, path, node, state, values)
+                step = self._step(stage, verb, path, node, state, values)
                 if step is not None:
                     wanted.pop()
                     return step, False
@@ -263,11 +264,11 @@ class Driver:
             verb, path = wanted[place]
             if path in opened:
                 del wanted[place]
-                step = self._step(verb, *opened[path], values)
+                step = self._step(stage, verb, *opened[path], values)
                 if step is not None:
                     return step, False
         for path in sorted(opened, key=route.later):
-            step = self._step("complete", *opened[path], values)
+            step = self._step(stage, "complete", *opened[path], values)
             if step is not None:
                 return step, True
         for scope in stage.run.scopes.values():  # a map that waits for more
@@ -278,7 +279,7 @@ class Driver:
         return None
 
     def _step(
-        self, verb: str, key: str, node: Node, state: TaskState, values: Values
+        self, stage: Stage, verb: str, key: str, node: Node, state: TaskState, values: Values
     ) -> Step | None:
         if verb == "fail":
             match node.type:
@@ -303,6 +304,8 @@ class Driver:
                 return Signal(node.config["name"], output)
             case "form":
                 return Submit(key, output)
+            case "event":
+                return fitting_event(stage, key, node, output)
             case _ if state.attempt:
                 return Complete(key, output)
             case _:

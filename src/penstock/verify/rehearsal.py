@@ -28,6 +28,7 @@ from penstock.model.codec import decode_event, encode_event, value_at
 from penstock.model.failure import Failure
 from penstock.model.run import COMPLETED, OPEN_TASK, PENDING, REF_SHIFT, Ref, Run, Scope, TaskState
 from penstock.verify.scenario import (
+    BusEvent,
     Complete,
     EndChild,
     Fail,
@@ -287,6 +288,10 @@ class Stage:
                 return c.Wake(at=self.now)
             case Signal():
                 return c.SendSignal(at=at, name=step.name, payload=encode(step.payload))
+            case BusEvent():
+                return c.OfferEvent(
+                    at=at, id=f"event-{len(self.events)}", topic=step.topic, kind=step.kind, data=encode(step.data),
+                )  # fmt: skip
             case Submit():
                 return c.SubmitForm(at=at, key=step.key, output=encode(step.output))
             case EndChild():

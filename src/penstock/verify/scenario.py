@@ -61,7 +61,16 @@ class EndChild(_Step, frozen=True, tag="child"):
     code: str = ""
 
 
-Step = Complete | Fail | Fire | Signal | Submit | EndChild
+class BusEvent(_Step, frozen=True, tag="event"):
+    """The bus carries an event, for which a task of type `event` may wait."""
+
+    topic: str
+    data: Any = None
+    kind: str = ""
+    """Its type."""
+
+
+Step = Complete | Fail | Fire | Signal | Submit | EndChild | BusEvent
 
 
 class Shows(Struct, frozen=True, omit_defaults=True):
@@ -109,6 +118,8 @@ def told(step: Step) -> str:
             return f"signal `{step.name}` comes with {_short(step.payload)}"
         case Submit():
             return f"the form `{step.key}` is filled in with {_short(step.output)}"
+        case BusEvent():
+            return f"the bus carries {_short(step.data)} on `{step.topic}`"
         case EndChild():
             if step.code:
                 return f"the run of `{step.key}` fails with `{step.code}`"

@@ -341,6 +341,15 @@ links:
   - {from: g, to: go}
   - {from: g, to: late}
 """,
+    "an event of the bus": """\
+tasks:
+  a: {do: x}
+  paid:
+    type: event
+    config: {topic: payments, type: paid, where: "event.data.order == input.order && event.data.ok"}
+    after: a
+  b: {do: x, after: paid}
+""",
     "the first of two cancels the other": """\
 tasks:
   a: {do: x}
