@@ -32,6 +32,7 @@ from penstock.sdk.client import Run
 from penstock.testing.harness import Harness, SkipClock
 from penstock.verify.rehearsal import Rehearsal, Stage, Unplayable, judge
 from penstock.verify.scenario import (
+    BusEvent,
     Complete,
     EndChild,
     Fail,
@@ -168,6 +169,8 @@ class Actor:
                 await run.signal(step.name, step.payload)
             case Submit():
                 await run.submit(step.key, step.output)
+            case BusEvent():
+                await self._harness.bus.publish(step.topic, step.data, type=step.kind)
             case EndChild():
                 self._end_child(step)
 

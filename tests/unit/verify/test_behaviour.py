@@ -108,6 +108,19 @@ tasks:
   j: {do: x, after: [a, b], join: all}
 """,
     ),
+    "behind an event of the bus": (
+        "no-end",
+        8,
+        """\
+tasks:
+  a: {do: x}
+  paid:
+    {type: event, config: {topic: payments, type: paid, where: "event.data.order == 7"}, after: a}
+  b: {do: x}
+links:
+  - {from: paid, to: b, when: tasks.paid.output.ok == true}
+""",
+    ),
     "no branch holds": (
         "no-branch",
         3,
