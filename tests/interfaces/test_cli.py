@@ -575,7 +575,7 @@ def test_verify_says_what_is_wrong_as_text_and_as_json(tool: Tool, folder: Path)
 
     assert good.status == 0
     assert "  proved   behaviour:    every run comes to an end of its own" in good.out
-    assert "doubled.yaml: 2 tasks: no findings" in good.err
+    assert "doubled.yaml: 2 tasks: 1 note" in good.err
     assert (bad.status, "error[dangling-link]" in bad.out) == (1, True)
     found = tool("verify", "bad.yaml", "--format", "json").json["findings"]
     assert (found[0]["code"], found[0]["line"]) == ("dangling-link", 3)

@@ -32,6 +32,8 @@ CODES = frozenset(
         *("branch-fails", "branch-untyped", "branch-overlap", "branch-dead"),
         # of its data
         *("data-race", "input-missing", "input-unfit", "input-untyped", "expression-fails"),
+        # of what is left behind
+        *("undo-missing",),
         # of its loops
         *("loop-endless", "loop-unbounded"),
         # of what tasks refer to

@@ -21,7 +21,7 @@ from penstock.verify.fragments import Exploration
 from penstock.verify.models import Trail, Way
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, Unplayable
-from penstock.verify.samples import sample
+from penstock.verify.samples import accepts, resolve, sample
 from penstock.verify.scenario import (
     Complete,
     EndChild,
@@ -444,13 +444,30 @@ def _source(given: Input) -> Read | None:
 
 def _filled(schema: Any, guesses: Values, values: Values, root: Read) -> Any:
     """What is wanted at a place, made whole by guesses and by what its schema asks for."""
-    made: Any = None if schema is None else sample(schema)
+    made: Any = None if schema is None else _with_items(schema, guesses, root)
     for chosen, sure in ((guesses, schema is None), (values, True)):
         if not sure:
             continue
         for read, value in sorted(chosen.items(), key=lambda item: len(item[0])):
             if read[: len(root)] == root:
                 made = _put(made, read[len(root) :], value)
+    return made
+
+
+def _with_items(schema: Any, guesses: Values, root: Read) -> Any:
+    """A sample in which no list that a map goes through is empty."""
+    made = sample(schema)
+    for read, value in guesses.items():
+        if not isinstance(value, list) or read[: len(root)] != root:
+            continue
+        rules: Any = schema
+        for name in (*(("properties", name) for name in read[len(root) :]), ("items",)):
+            for word in name:
+                rules = resolve(rules, schema)
+                rules = cast("dict[str, Any]", rules).get(word) if isinstance(rules, dict) else None
+        fuller = _put(made, read[len(root) :], [sample(rules, schema)])
+        if accepts(schema, fuller):
+            made = fuller
     return made
 
 

@@ -20,6 +20,10 @@ Moment = Literal["begin", "end"]
 FIXED = frozenset({"input", "item", "index", "iteration", "run", "now"})
 """Roots of what no task of the run changes."""
 CHOOSING = ("exclusive", "event")
+WAYS_MAX = 8
+"""Ways to one task that are told apart."""
+Way = dict[str, int]
+"""By choice, its branches that are open, as bits; a choice that is not named: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,8 @@ class Order:
         self.scope = scope
         self.place = {id: number for number, id in enumerate(scope.nodes)}
         self.ids = list(scope.nodes)
-        order = topological(scope)
+        order = self.line = topological(scope)
+        """Each after all that lead to it."""
         self.after: dict[str, int] = {}
         """By id: all that lie behind it."""
         self.before: dict[str, int] = dict.fromkeys(scope.nodes, 0)
@@ -259,7 +264,9 @@ class Order:
             for out in scope.nodes[id].outs:
                 if out.role == INTERNAL:
                     self.before[out.target] |= bit | self.before[id]
-        self._needs = self._choices(order)
+        self._full = _full(scope)
+        self._ways = self._reached(order)
+        """By id: the ways by which it is reached, each as the branches that are open in each choice."""
 
     def leads(self, first: str, second: str) -> bool:
         """There is a path."""
@@ -271,28 +278,33 @@ class Order:
         return every & ~(self.after[id] | self.before[id] | 1 << self.place[id])
 
     def exclusive(self, first: str, second: str) -> bool:
-        """They lie on different branches of one choice, so that never both run."""
-        left, right = self._needs[first], self._needs[second]
-        if len(right) < len(left):
-            left, right = right, left
-        return any(choice in right and not mask & right[choice] for choice, mask in left.items())
+        """They lie on different branches of some choice, whichever way they are reached: never both run."""
+        return all(
+            any(choice in right and not mask & right[choice] for choice, mask in left.items())
+            for left in self._ways[first]
+            for right in self._ways[second]
+        )
 
     def concurrent(self, first: str, second: str) -> bool:
         return bool(self.apart(first) >> self.place[second] & 1) and not self.exclusive(first, second)  # fmt: skip
 
-    def _choices(self, order: list[str]) -> dict[str, dict[str, int]]:
-        """For each task, by choice, the branches by which it can be reached; a choice that is not there: by all."""
-        found: dict[str, dict[str, int]] = {}
+    def _reached(self, order: list[str]) -> dict[str, list[Way]]:
+        found: dict[str, list[Way]] = {}
         for id in order:
             node = self.scope.nodes[id]
-            ways: list[dict[str, int]] = []
+            arrivals: list[list[Way]] = []
             for edge in node.arrivals:
                 source = self.scope.nodes[self.scope.inner.get(edge.source, edge.source)]
-                way = dict(found.get(source.id, {}))
-                for choice, mask in _branch(source, edge.index):
-                    way[choice] = way.get(choice, -1) & mask
-                ways.append(way)
-            found[id] = _both(ways) if node.join == "all" else _either(ways)
+                choices = dict(_branch(source, edge.index))
+                arrivals.append([w for way in found[source.id] if (w := _both(way, choices)) is not None])  # fmt: skip
+            if node.join == "all" and arrivals:
+                ways = arrivals[0]
+                for other in arrivals[1:]:
+                    both = (_both(one, two) for one in ways for two in other)
+                    ways = _fewer([way for way in both if way is not None], self._full)
+            else:
+                ways = _fewer([way for ways in arrivals for way in ways], self._full)
+            found[id] = ways or [{}]
         return found
 
 
@@ -308,20 +320,66 @@ def _branch(source: Node, index: int) -> Iterator[tuple[str, int]]:
         yield source.id, 1 << place
 
 
-def _either(ways: list[dict[str, int]]) -> dict[str, int]:
-    if not ways:
-        return {}
-    found = ways[0]
-    for way in ways[1:]:
-        found = {choice: mask | way[choice] for choice, mask in found.items() if choice in way}
+def _full(scope: ScopePlan) -> dict[str, int]:
+    """By choice: all its branches."""
+    found: dict[str, int] = {}
+    for node in scope.nodes.values():
+        found[f"{node.id} ended"] = 3
+        if node.gateway in CHOOSING:
+            places = (n for n, out in enumerate(node.outs) if out.edge.on != "error")
+            found[node.id] = sum(1 << n for n in places)
     return found
 
 
-def _both(ways: list[dict[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for way in ways:
-        for choice, mask in way.items():
-            found[choice] = found.get(choice, -1) & mask
+def _both(one: Way, other: Way) -> Way | None:
+    """Both hold; None if they can't."""
+    found = dict(one)
+    for choice, mask in other.items():
+        found[choice] = found.get(choice, -1) & mask
+        if not found[choice]:
+            return None
+    return found
+
+
+def _fewer(ways: list[Way], full: Mapping[str, int]) -> list[Way]:
+    """The same ways, or a few that hold all of them: those that differ in one choice are one, and what is open is left
+    out."""
+    merged = True
+    while merged:
+        merged = False
+        kept: list[Way] = []
+        for way in ways:
+            for number, known in enumerate(kept):
+                one = _merged(known, way, full)
+                if one is not None:
+                    kept[number], merged = one, True
+                    break
+            else:
+                kept.append(way)
+        ways = kept
+    if len(ways) > WAYS_MAX:
+        found = ways[0]
+        for way in ways[1:]:
+            found = {choice: mask | way[choice] for choice, mask in found.items() if choice in way}
+        return [found]
+    return ways
+
+
+def _merged(one: Way, other: Way, full: Mapping[str, int]) -> Way | None:
+    if one.keys() != other.keys():
+        if all(choice in other and other[choice] | mask == mask for choice, mask in one.items()):
+            return one  # the other is a case of it
+        if all(choice in one and one[choice] | mask == mask for choice, mask in other.items()):
+            return other
+        return None
+    differ = [choice for choice in one if one[choice] != other[choice]]
+    if len(differ) > 1:
+        return None
+    found = dict(one)
+    for choice in differ:
+        found[choice] |= other[choice]
+        if found[choice] == full[choice]:
+            del found[choice]
     return found
 
 

@@ -161,11 +161,19 @@ def rules() -> tuple[Callable[[Subject], None], ...]:
     """One for each section of SPEC 3 after structure, in order; imported here, as they know this module."""
     from penstock.verify.behaviour import check_behaviour
     from penstock.verify.branches import check_branches
+    from penstock.verify.compensation import check_compensation
     from penstock.verify.dataflow import check_dataflow
     from penstock.verify.races import check_races
     from penstock.verify.termination import check_termination
 
-    return (check_behaviour, check_branches, check_termination, check_races, check_dataflow)
+    return (
+        check_behaviour,
+        check_branches,
+        check_termination,
+        check_races,
+        check_dataflow,
+        check_compensation,
+    )
 
 
 def verify(
