@@ -25,8 +25,6 @@ from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
 
 RULE = "3.2"
-STEPS_MAX = 150_000
-"""Steps that all runs together may take to show what can run."""
 NAMED_MAX = 5
 TRIES = 400
 """Runs that are played to find a deadlock."""
@@ -255,13 +253,16 @@ class Behaviour:
                     self.driver.drive(self.driver.route_to(root, trail), seen.until(completed))
                     is not None
                 )
+        over = any(fragment.explored.over for fragment in self.exploration.fragments)
+        if over:
+            return len(seen.paths)  # said already: not all is known
         if not ended:
             self._endless(root)
         missing: list[str] = []
         for path in reversed(wanted):
             if path in seen.paths:
                 continue
-            if self.driver.steps < STEPS_MAX and self._show(path, wanted[path], seen):
+            if self.driver.steps < self.driver.steps_max and self._show(path, wanted[path], seen):
                 continue
             missing.append(path)
         if missing:

@@ -34,6 +34,10 @@ from penstock.verify.scenario import (
     Submit,
 )
 
+STEPS_MAX = 150_000
+"""Steps that all runs of one verification may take."""
+WORK_MAX = 60_000_000
+"""Steps times tasks: what one step costs grows with them."""
 STRAY_MAX = 400
 """Steps of a run that no trail asked for; more is a run that goes nowhere."""
 
@@ -68,6 +72,7 @@ class Driver:
         self.guesses = _guesses(self.plan)
         self.steps = 0
         """Taken so far, by all runs."""
+        self.steps_max = min(STEPS_MAX, WORK_MAX // max(1, _size(self.plan)))
         self._holder: dict[str, Fragment] = {}
         for fragment in exploration.fragments:
             inside = {id for part in fragment.inner for id in part.nodes}
@@ -143,6 +148,8 @@ class Driver:
 
     def drive(self, route: Route, goal: Goal, *, given: Values | None = None) -> Scenario | None:
         """A scenario that shows it, if one is found; `given` are values that must be."""
+        if self.steps > self.steps_max:
+            return None
         wanted = {**self._absent(route), **(given or {})}
         for values in self._values(route.asks):
             scenario = self._play({**values, **wanted}, route, goal)
@@ -310,6 +317,10 @@ class Driver:
                 return Complete(key, output)
             case _:
                 return None
+
+
+def _size(plan: Plan) -> int:
+    return sum(len(scope.nodes) for scope in plan.scopes.values())
 
 
 def _path(scope: ScopePlan, id: str) -> str:

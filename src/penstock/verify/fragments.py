@@ -30,6 +30,9 @@ from penstock.verify.mutexes import suspects
 from penstock.verify.regions import Fragment, decompose, given_up
 from penstock.verify.space import explore
 
+WORK_MAX = 10_000_000
+"""Tasks and links of a fragment times its states: what one state costs grows with them."""
+
 
 class Exploration:
     """All scopes of a definition, inner before outer, each taken apart and explored."""
@@ -57,7 +60,9 @@ class Exploration:
 
     def _explore(self, fragment: Fragment) -> None:
         model = self._model(fragment)
-        fragment.explored = explore(model, self.cases, min(self.each, self.left))
+        size = len(model.scope.nodes) + sum(len(n.outs) for n in model.scope.nodes.values())
+        most = min(self.each, self.left, WORK_MAX // size)
+        fragment.explored = explore(model, self.cases, most)
         self.left = max(0, self.left - fragment.explored.states)
         if fragment.explored.over:
             every = _any_way(fragment)
