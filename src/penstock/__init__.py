@@ -6,6 +6,7 @@ from penstock import sync
 from penstock.dsl.algebra import loop, nothing, task, when
 from penstock.dsl.compose import compose
 from penstock.dsl.decompose import decompose
+from penstock.dsl.rewrite import rewrite
 from penstock.engine.settings import Settings
 from penstock.errors import (
     Busy,
@@ -57,6 +58,7 @@ __all__ = [
     "loop",
     "nothing",
     "open",
+    "rewrite",
     "sync",
     "task",
     "when",

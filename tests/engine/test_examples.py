@@ -200,3 +200,46 @@ async def test_an_order_built_by_operators() -> None:
         assert await engine.finish(await engine.start("order", big)) == {"decline": "declined"}
         with pytest.raises(penstock.Rejected, match="no id"):
             await engine.register(made["approved"])
+
+
+@pytest.fixture
+def ways() -> dict[str, Any]:
+    from runpy import run_path
+
+    return run_path(str(EXAMPLES / "ways.py"))
+
+
+async def both_ways(engine: Harness, name: str, input: Any) -> tuple[Any, Any]:
+    """The result as it is written, and rewritten as control flow."""
+    from penstock.dsl.load import load_file
+
+    first = await begun(engine, name, input)
+    control = penstock.rewrite(load_file(EXAMPLES / f"{name}.yaml"), "control")
+    await engine.register({**control, "id": f"{name}-links"})
+    return await engine.finish(first), await engine.finish(
+        await engine.start(f"{name}-links", input)
+    )
+
+
+async def test_data_flow(ways: dict[str, Any]) -> None:
+    async with harness(activities=ways["ACTIVITIES"]) as engine:
+        said = "Bern: 11.5 on average, 14.0 at most"
+        assert await both_ways(engine, "dataflow", {"city": "Bern"}) == (said, said)
+
+
+async def test_event_flow(ways: dict[str, Any]) -> None:
+    async with harness(activities=ways["ACTIVITIES"]) as engine:
+        state = {"state": "shipped"}
+        assert await both_ways(engine, "eventflow", {"order": "o-1"}) == (state, state)
+        run = await engine.start("eventflow", {"order": "o-2"})
+        await engine.finish(run)
+        assert (await engine.types(run)).count("event_received") == 3
+
+
+@pytest.mark.parametrize(
+    ("amount", "decision"), [(100, "accepted"), (700, "accepted"), (900, "declined")]
+)
+async def test_rules(ways: dict[str, Any], amount: int, decision: str) -> None:
+    async with harness(activities=ways["ACTIVITIES"]) as engine:
+        expected = {"decision": decision, "score": amount // 10}
+        assert await both_ways(engine, "rules", {"amount": amount}) == (expected, expected)

@@ -32,7 +32,9 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Keep": {
         "erase": "data", "archive": "data", "restore": "data", "export": "data", "import": "data", "backup": "data",
     },
-    "Check": {"verify": "verify", "diff": "diff", "audit": "reading", "explain": "definitions"},
+    "Check": {
+        "verify": "verify", "diff": "diff", "rewrite": "rewrite", "audit": "reading", "explain": "definitions",
+    },
 }  # fmt: skip
 """Each command and the module of this package that has it."""
 MODULES = {name: module for commands in SECTIONS.values() for name, module in commands.items()}

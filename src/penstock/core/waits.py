@@ -163,7 +163,7 @@ def event_value(command: c.OfferEvent) -> dict[str, object]:
     """A bus event as `where` sees it."""
     return {
         "id": command.id, "topic": command.topic, "type": command.kind, "source": command.source,
-        "data": decode(command.data),
+        "run": command.run, "data": decode(command.data),
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from penstock.dsl.derive import derive
 from penstock.dsl.finding import Path
 from penstock.dsl.implied import add_ends
 from penstock.dsl.schema import BODY_TYPES, CONFIG_FIELDS, beside
@@ -42,6 +43,7 @@ class _Expansion:
         self.moved: dict[Path, Path] = {}
 
     def definition(self, document: Document) -> Document:
+        document, self.moved = derive(document)
         full = dict(document)
         full.update(self._scope(document, (), ()))
         if "timeouts" in full:

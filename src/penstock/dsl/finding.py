@@ -40,6 +40,7 @@ CODES = frozenset(
         *("unknown-source", "ambiguous-source", "unknown-task", "unknown-name", "unknown-activity"),
         *("unknown-language", "expression-invalid", "path-invalid", "schema-invalid"),
         *("unused-input", "secret-misplaced", "template-literal", "topic-invalid"),
+        *("rules-invalid",),
         # of its triggers
         *("cron-invalid", "cron-never", "zone-unknown", "interval-invalid", "calendar-invalid"),
         *("schedule-invalid", "schedule-never", "overlap-unknown", "input-invalid"),

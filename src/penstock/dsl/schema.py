@@ -174,6 +174,13 @@ SHORTHAND: dict[str, Schema] = {
         "$ref": "#/$defs/wayFields",
     },
     "when": _ref("condition"),
+    "on": {
+        "title": "a topic, an object with `topic`, or a list of them",
+        "type": ["string", "object", "array"],
+        "minLength": 1,
+        "items": _ref("occasion"),
+        "$ref": "#/$defs/occasionFields",
+    },
 }
 
 TASK_FIELDS = tuple(TASK)
@@ -236,7 +243,7 @@ _TOP: Schema = {
         "title": "a way to orchestrate",
         "enum": ["control", "data", "event", "rule"],
     },
-    "rules": {"title": "a list", "type": "array"},
+    "rules": _list_of(_ref("rule"), "a list of rules"),
     "data": {"title": "an object", "type": "object", "additionalProperties": _ref("datum")},
     "consistency": {
         "title": "a level of consistency",
@@ -389,6 +396,43 @@ def _defs() -> Schema:
                 "dependentRequired": {"path": ["from"], "default": ["from"]},
                 "allOf": [_exactly_one(sources, [{"required": [name]} for name in sources])],
             },
+        },
+        "occasion": {
+            "type": ["string", "object"],
+            "title": "a topic, or an object with `topic`",
+            "$ref": "#/$defs/occasionFields",
+        },
+        "occasionFields": {
+            "title": "an event that begins the task",
+            "properties": {
+                "topic": _NAME,
+                "type": _NAME,
+                "where": _ref("expression"),
+                "timeout": _ref("laterDuration"),
+            },
+            "required": ["topic"],
+            "additionalProperties": False,
+        },
+        "rule": {
+            **_object(
+                {
+                    "when": _ref("expression"),
+                    "task": _ID,
+                    "priority": {"title": "a whole number", "type": "integer"},
+                    "until": _ref("expression"),
+                    "max": _COUNT,
+                },
+                title="a rule",
+            ),
+            "dependentRequired": {
+                "task": ["when"],
+                "when": ["task"],
+                "priority": ["task"],
+                "max": ["until"],
+            },
+            "allOf": [
+                _exactly_one(("task", "until"), [{"required": [n]} for n in ("task", "until")])
+            ],
         },
         "taskLimits": {**_object(key_limit, required=("key",)), **counted_by_key},
         "limits": {

@@ -130,7 +130,7 @@ class Routing:
         engine = self._engine
         command = c.OfferEvent(
             at=engine.clock.now(), id=envelope.id, topic=envelope.topic, kind=envelope.type, source=envelope.source,
-            data=bytes(envelope.raw),
+            run=envelope.run, data=bytes(envelope.raw),
         )  # fmt: skip
         try:
             await engine.command(run_id, command)

@@ -136,6 +136,8 @@ class OfferEvent(_Command, frozen=True):
     kind: str = ""
     """Its type."""
     source: str = ""
+    run: str = ""
+    """The run that it tells of, if it says so."""
     data: bytes = b"null"
 
 

@@ -265,12 +265,17 @@ class EventReceived(_Event, frozen=True, tag="event_received"):
     """A bus event that belongs to the run, and the tasks that it belongs to, in the order in which they began to wait."""
 
     id: str
+    """Of the bus event: it is taken once."""
     topic: str
+    """On which it was published."""
     keys: list[str]
+    """Of the tasks that take it."""
     kind: str = ""
     """The type of the bus event."""
     source: str = ""
+    """Who published it."""
     payload: Raw = NULL
+    """Its data, which is the output of the tasks."""
 
 
 class FormClaimed(_Event, frozen=True, tag="form_claimed"):

@@ -30,9 +30,6 @@ SECRET_TYPES = ("activity", "http")
 INPUT_TYPES = (*SECRET_TYPES, "subworkflow")
 HTTP_INPUTS = ("method", "url", "headers", "body", "timeout")
 JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
-NOT_YET = {
-    "rules": "rule-driven orchestration (SPEC 2.5) brings them; until then use links with conditions",
-}
 _TEMPLATED = {
     "http": ("method", "url", "headers", "body"),
     "timer": ("delay", "until"),
@@ -87,13 +84,41 @@ def check_definition(reader: Reader) -> None:
         reader.schema(datum.schema, ("data", name, "schema"))
         if datum.merge not in (None, "last", "append"):
             reader.expression(datum.merge, ("data", name, "merge"), merging)
-    for field, hint in NOT_YET.items():
-        if getattr(definition, field):
-            notes.add("not-yet", (field,), f"`{field}` are not here yet", hint, key=True)
-    if definition.orchestration != "control":
-        message = f"orchestration by `{definition.orchestration}` is not here yet"
-        hint = "the other ways to orchestrate (SPEC 2.5) bring it; until then write links"
-        notes.add("not-yet", ("orchestration",), message, hint)
+    _check_rules(reader, definition)
+
+
+def _check_rules(reader: Reader, definition: Definition) -> None:
+    """A table of rules, which is there if it is gone by, and has an end (SPEC 2.5)."""
+    notes = reader.notes
+    rules = [
+        cast("dict[str, Any]", rule) if isinstance(rule, dict) else {} for rule in definition.rules
+    ]
+    if definition.orchestration != "rule":
+        if rules:
+            message = f"there are rules, and the definition goes by `{definition.orchestration}`"
+            notes.add("rules-invalid", ("rules",), message, "write `orchestration: rule`", key=True)
+        return
+    if not any("task" in rule for rule in rules):
+        hint = "add `rules: [{when: EXPRESSION, task: ID}, …, {until: EXPRESSION}]`"
+        notes.add("rules-invalid", ("orchestration",), "there is no rule to go by", hint)
+    elif not any("until" in rule for rule in rules):
+        message, hint = "no rule says when the run is over", "add a row `{until: EXPRESSION}`"
+        notes.add("rules-invalid", ("rules",), message, hint, key=True)
+    for index, rule in enumerate(rules):
+        for field in ("when", "until"):
+            for read in _reads_of(str(rule.get(field, ""))):
+                if read[:1] == ("tasks",):
+                    id = read[1] if len(read) > 1 else "ID"
+                    message = f"a rule cannot read `tasks.{id}`, which may be of another firing"
+                    hint = f"read `data.{id}`: the output of a task is kept there"
+                    notes.add("rules-invalid", ("rules", index, field), message, hint)
+
+
+def _reads_of(text: str) -> list[tuple[str, ...]]:
+    try:
+        return sorted(compile_expression(text).reads) if text else []
+    except ExpressionError:
+        return []
 
 
 class Reader:
