@@ -200,10 +200,11 @@ def _by_rules(document: Document, moves: Moves) -> Document:
     for id, task in tasks.items():
         body_tasks[id] = _kept(id, task)
     data = {id: None for id in tasks if id not in _dict(document.get("data"))}
+    flags = {"type": "array", "items": {"type": "boolean"}}
     state = {
-        "rules_armed": {"value": [True] * len(rules)},
-        "rules_hold": {"value": [False] * len(rules)},
-        "rules_over": {"value": False},
+        "rules_armed": {"value": [True] * len(rules), "schema": flags},
+        "rules_hold": {"value": [False] * len(rules), "schema": flags},
+        "rules_over": {"value": False, "schema": {"type": "boolean"}},
     }
     limit = max(
         (end["max"] for end in ends if isinstance(end.get("max"), int)), default=FIRINGS_MAX
@@ -229,7 +230,7 @@ def _agenda(rules: list[Document], until: list[str]) -> tuple[Document, list[Doc
             "type": "transform",
             "config": {"set": {"rules_hold": f"[{holds}]", "rules_armed": f"[{armed}]"}},
         },
-        "rules_next": {"type": "gateway", "config": {"kind": "exclusive"}},
+        "rules_next": {"type": "gateway", "config": {"kind": "exclusive", "ordered": True}},
         "rules_over": {"type": "transform", "config": {"set": {"rules_over": "true"}}},
     }
     links: list[Document] = [

@@ -399,7 +399,10 @@ def test_a_near_miss_is_clean(name: str) -> None:
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_examples_are_proved(file: pathlib.Path) -> None:
     verification = verify(load_file(file))
-    assert verification.verdict("3.2") == "proved", verification.findings
+    # Which rule fires is in the run's data, of which exploration knows little.
+    wanted = "unknown" if file.stem == "rules" else "proved"
+    assert verification.verdict("3.2") == wanted, verification.findings
+    assert [f for f in verification.findings if f.level == "error"] == []
 
 
 def test_a_fragment_over_budget_is_named() -> None:

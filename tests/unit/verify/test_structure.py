@@ -491,8 +491,6 @@ def test_unknown_activities_are_named_where_they_are_known() -> None:
     ("line", "message"),
     [
         ("triggers: [{webhook: x}]", "triggers by webhook are not here yet"),
-        ("rules: [{when: x, task: a}]", "`rules` are not here yet"),
-        ("orchestration: rule", "orchestration by `rule` is not here yet"),
     ],
 )
 def test_what_is_not_here_yet_is_refused_not_ignored(line: str, message: str) -> None:
