@@ -170,7 +170,10 @@ class Actor:
             case Submit():
                 await run.submit(step.key, step.output)
             case BusEvent():
-                await self._harness.bus.publish(step.topic, step.data, type=step.kind)
+                about = {"workflow_id": RUN_ID}
+                await self._harness.bus.publish(
+                    step.topic, step.data, type=step.kind, metadata=about
+                )
             case EndChild():
                 self._end_child(step)
 

@@ -19,7 +19,7 @@ def fitting_event(stage: Stage, key: str, node: Node, output: Any) -> BusEvent |
     topic = stage.run.listening.get(key)
     if topic is None:
         return None
-    topic = topic.replace("*", "any")
+    topic = topic.replace("*", "any").replace(">", "any")
     kind = str(node.config.get("type", ""))
     path = key.rpartition("/")[0]
     where = node.formulas["where"]
@@ -28,6 +28,7 @@ def fitting_event(stage: Stage, key: str, node: Node, output: Any) -> BusEvent |
         "topic": topic,
         "type": kind,
         "source": "",
+        "run": stage.run.id,
         "data": output,
     }
     here = Variables(stage.flow, path)

@@ -290,7 +290,8 @@ class Stage:
                 return c.SendSignal(at=at, name=step.name, payload=encode(step.payload))
             case BusEvent():
                 return c.OfferEvent(
-                    at=at, id=f"event-{len(self.events)}", topic=step.topic, kind=step.kind, data=encode(step.data),
+                    at=at, id=f"event-{len(self.events)}", topic=step.topic, kind=step.kind, run=self.run.id,
+                    data=encode(step.data),
                 )  # fmt: skip
             case Submit():
                 return c.SubmitForm(at=at, key=step.key, output=encode(step.output))
