@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
+from urllib.parse import unquote
 
 import jsonschema_rs
 
 from penstock.errors import ExpressionError
 
 PROBLEMS_MAX = 5
+MESSAGE_CHARACTERS_MAX = 300
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TABLES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 class Schema:
@@ -18,6 +24,9 @@ class Schema:
 
     def __init__(self, document: Any) -> None:
         self.document = document
+        circle = endless(document)
+        if circle:
+            raise ExpressionError(f"not a JSON Schema: it refers to itself without end: {circle}")
         try:
             self._validator: Any = cast("Any", jsonschema_rs).Draft202012Validator(
                 document, validate_formats=True, retriever=_refuse
@@ -31,14 +40,111 @@ class Schema:
             return ""
         found: list[str] = []
         for error in self._validator.iter_errors(value):
-            path = "$" + "".join(
-                f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path
-            )
-            found.append(f"{path}: {error.message}")
+            found.append(f"{_path(error.instance_path)}: {_short(error.message)}")
             if len(found) == PROBLEMS_MAX:
                 found.append("…")
                 break
         return "; ".join(found)
+
+
+def _path(parts: Iterable[str | int]) -> str:
+    """Where in the value, as RFC 9535 writes it."""
+    found = "$"
+    for part in parts:
+        if isinstance(part, int):
+            found += f"[{part}]"
+        elif _NAME.fullmatch(part):
+            found += f".{part}"
+        else:
+            escaped = part.replace("\\", "\\\\").replace("'", "\\'")
+            found += f"['{escaped}']"
+    return _short(found)
+
+
+def _short(text: str) -> str:
+    """A message may quote the value, however large."""
+    if len(text) <= MESSAGE_CHARACTERS_MAX:
+        return text
+    half = MESSAGE_CHARACTERS_MAX // 2
+    return f"{text[:half]} … {text[-half:]}"
+
+
+def endless(document: Any) -> str:
+    """References that lead round in a circle without ever looking at a part of the value; empty if there are none."""
+    following: dict[str, list[str]] = {}
+    waiting: list[tuple[str, Any]] = [("#", document)]
+    seen: set[str] = set()
+    while waiting:
+        at, schema = waiting.pop()
+        if at in seen or not isinstance(schema, dict):
+            continue
+        seen.add(at)
+        rules = cast("dict[str, Any]", schema)
+        if "$id" in rules and at != "#":
+            return ""  # a document of its own: its references are not ours to follow
+        targets = following[at] = list[str]()
+        for word in ("$ref", "$dynamicRef"):
+            reference = rules.get(word)
+            if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+                targets.append(reference)
+                waiting.append((reference, _pointed(document, reference)))
+        for pointer, inner, in_place in _inner(at, rules):
+            if in_place:
+                targets.append(pointer)
+            waiting.append((pointer, inner))
+    return _circle(following)
+
+
+def _inner(at: str, rules: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Schemas inside of a schema, and whether they look at the same value."""
+    for word, value in rules.items():
+        name = word.replace("~", "~0").replace("/", "~1")
+        if word in ("not", "if", "then", "else"):
+            yield f"{at}/{name}", value, True
+        elif word in ("allOf", "anyOf", "oneOf", "prefixItems") and isinstance(value, list):
+            for index, part in enumerate(cast("list[Any]", value)):
+                yield f"{at}/{name}/{index}", part, word != "prefixItems"
+        elif word in ("items", "additionalProperties", "contains", "propertyNames"):
+            yield f"{at}/{name}", value, False
+        elif word in _TABLES and isinstance(value, dict):
+            for key, part in cast("dict[str, Any]", value).items():
+                escaped = key.replace("~", "~0").replace("/", "~1")
+                yield f"{at}/{name}/{escaped}", part, word == "dependentSchemas"
+
+
+def _pointed(document: Any, reference: str) -> Any:
+    here = document
+    for part in unquote(reference[1:]).split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, dict):
+            here = cast("dict[str, Any]", here).get(key)
+        elif isinstance(here, list) and key.isdecimal():
+            parts = cast("list[Any]", here)
+            here = parts[int(key)] if int(key) < len(parts) else None
+        else:
+            return None
+    return here
+
+
+def _circle(following: dict[str, list[str]]) -> str:
+    done: set[str] = set()
+    for first in following:
+        way: list[tuple[str, Iterator[str]]] = [(first, iter(following[first]))]
+        on_way = {first}
+        while way and first not in done:
+            at, rest = way[-1]
+            step = next((one for one in rest if one in following and one not in done), None)
+            if step is None:
+                way.pop()
+                on_way.discard(at)
+                done.add(at)
+            elif step in on_way:
+                names = [one for one, _ in way]
+                return " -> ".join([*names[names.index(step) :], step])
+            else:
+                on_way.add(step)
+                way.append((step, iter(following[step])))
+    return ""
 
 
 def _refuse(address: str) -> Any:

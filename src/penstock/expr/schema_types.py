@@ -89,8 +89,8 @@ class _Reader:
         return Type("map", (STRING, rest), fields, required, more is False and not patterned)
 
     def _resolve(self, reference: str) -> Any:
-        if not reference.startswith("#"):
-            return None
+        if reference != "#" and not reference.startswith("#/"):
+            return None  # by an `$anchor` or an `$id`: what is there is checked, but not known here
         here = self._root
         for part in reference[1:].split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")

@@ -40,6 +40,15 @@ HINTS = {
 
 
 def check_behaviour(subject: Subject) -> None:
+    count = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
+    if count > subject.budget.tasks:
+        message = (
+            f"its behaviour is not explored: it has {count} tasks, more than {subject.budget.tasks}"
+        )
+        root = subject.plan.root
+        where, hint = place(root, root.entry.id), "put parts of it into subworkflows"
+        subject.doubt(RULE, "too-many-states", where, message, hint, key=True)
+        return
     exploration = Exploration(
         subject.plan, cases_of(subject), states=subject.budget.states, each=subject.budget.fragment
     )

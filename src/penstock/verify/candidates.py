@@ -15,6 +15,8 @@ from penstock.verify.samples import resolve, sample
 from penstock.verify.types import TaskType, Types, Values
 
 TRIES_MAX = 1_500
+PATHS_MAX = 12
+CONSTANTS_MAX = 30
 _PER_PATH = 10
 _ABSENT: Any = object()
 
@@ -24,7 +26,9 @@ def candidates(expressions: Sequence[Expression], types: Types) -> Iterator[Valu
     constants = _constants(expressions)
     paths = sorted({read for expression in expressions for read in expression.reads})
     paths = [path for path in paths if path[0] in ("input", "tasks", "data", "global", "item", "iteration", "index")]  # fmt: skip
-    options = [_options(path, types, constants) for path in paths]
+    if len(paths) > PATHS_MAX:
+        return
+    options = [_options(path, types, constants[:CONSTANTS_MAX]) for path in paths]
     for choice in islice(product(*options), TRIES_MAX):
         yield _values(dict(zip(paths, choice, strict=True)), types)
 

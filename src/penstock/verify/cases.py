@@ -29,6 +29,8 @@ QUESTIONS_MAX = 200
 """Put to the solver in one verification."""
 SETTABLE = frozenset({"input", "tasks"})
 """Roots of what can be chosen from outside."""
+READS_MAX, CONSTANTS_MAX = 24, 400
+"""What the conditions of one question may read and compare with; each of it multiplies the combinations."""
 _ABSENT = object()
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 _JUNK: tuple[Any, ...] = (_ABSENT, None, True, "\0other", -7919, [])
@@ -133,6 +135,9 @@ class Cases:
         constants: list[Any] = []
         for guard in guards:
             constants += _constants(guard.expression.tree)
+        if len(reads) > READS_MAX or len(constants) > CONSTANTS_MAX:
+            self._vectors[texts] = None
+            return None
         sure = all(self.simple(guard) for guard in guards)
         choices = [self._candidates(read, constants, sure=sure) for read in reads]
         size = 1

@@ -356,15 +356,13 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
     """Place, message and hint, if that is no schema."""
     if schema is None:
         return None
-    for at, reference in _texts(schema, path):
-        # Looked at first: a schema must not make the engine fetch anything.
-        if at[-1] in ("$ref", "$dynamicRef") and not reference.startswith("#"):
-            message = f"the schema refers to `{reference}`, outside of itself"
-            return at, message, "put what it needs into its `$defs`"
     try:
-        compile_schema(schema)
+        compile_schema(schema)  # which fetches nothing
     except ExpressionError as error:
         cause: Any = error.__cause__
+        outside = _OUTSIDE.match(getattr(cause, "message", ""))
+        if outside is not None:
+            return _outside(outside[1], schema, path)
         inside: Path = tuple(getattr(cause, "instance_path", ()))
         wrong = getattr(cause, "instance", None)
         if inside[-1:] == ("type",) and isinstance(wrong, str):
@@ -374,6 +372,21 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
         message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
         return (*path, *inside), message, None
     return None
+
+
+_OUTSIDE = re.compile(r"Resource '(.*?)' is not present")
+
+
+def _outside(address: str, schema: Any, path: Path) -> tuple[Path, str, str | None]:
+    """A reference that no `$id` in the schema answers."""
+    for at, reference in _texts(schema, path):
+        if at[-1] in ("$ref", "$dynamicRef") and address.endswith(
+            reference.partition("#")[0] or "?"
+        ):
+            path, address = at, reference
+            break
+    message = f"the schema refers to `{address}`, outside of itself"
+    return path, message, "put what it needs into its `$defs`"
 
 
 def _unreadable(read: tuple[str, ...], sight: Sight) -> tuple[str, str, str, str | None] | None:

@@ -9,6 +9,8 @@ from penstock.errors import ExpressionError
 from penstock.expr.schema import compile_schema
 
 DEPTH_MAX = 12
+PARTS_MAX = 2_000
+TEXT_MAX = 10_000
 FORMATS: dict[str, tuple[str, ...]] = {
     "date-time": ("2026-01-01T00:00:00Z",),
     "date": ("2026-01-01",),
@@ -69,7 +71,7 @@ def pointed(reference: str, root: Any) -> Any:
 
 def sample(schema: Any, root: Any = None) -> Any:
     """A value that is likely to be accepted: ask `accepts` to be sure."""
-    return _sample(schema, schema if root is None else root, 0)
+    return _Sampler(schema if root is None else root).sample(schema, 0)
 
 
 def accepts(schema: Any, value: Any) -> bool:
@@ -82,35 +84,64 @@ def accepts(schema: Any, value: Any) -> bool:
         return False
 
 
-def _sample(schema: Any, root: Any, depth: int) -> Any:
-    schema = resolve(schema, root)
-    if not isinstance(schema, Mapping) or depth > DEPTH_MAX:
-        return None
-    rules = cast("Mapping[str, Any]", schema)
-    if "const" in rules:
-        return rules["const"]
-    if rules.get("enum"):
-        return rules["enum"][0]
-    merged: dict[str, Any] = {
-        k: v for k, v in rules.items() if k not in ("allOf", "anyOf", "oneOf")
-    }
-    parts = [*cast("list[Any]", rules.get("allOf") or [])]
-    for word in ("anyOf", "oneOf"):
-        parts += cast("list[Any]", rules.get(word) or [])[:1]
-    for part in parts:
-        found = resolve(part, root)
-        if isinstance(found, Mapping):
-            _merge(merged, cast("Mapping[str, Any]", found))
-    if "const" in merged:
-        return merged["const"]
-    if merged.get("enum"):
-        return merged["enum"][0]
-    name = merged.get("type")
-    if isinstance(name, list):
-        name = cast("list[Any]", name)[0]
-    if name is None:
-        name = "object" if "properties" in merged or "required" in merged else "null"
-    return _typed(name, merged, root, depth)
+class _Sampler:
+    """One sample; references can share their targets, so that the value of a small schema may be very large."""
+
+    def __init__(self, root: Any) -> None:
+        self._root, self._left = root, PARTS_MAX
+
+    def sample(self, schema: Any, depth: int) -> Any:
+        root = self._root
+        self._left -= 1
+        schema = resolve(schema, root)
+        if not isinstance(schema, Mapping) or depth > DEPTH_MAX or self._left < 0:
+            return None
+        rules = cast("Mapping[str, Any]", schema)
+        if "const" in rules:
+            return rules["const"]
+        if rules.get("enum"):
+            return rules["enum"][0]
+        merged: dict[str, Any] = {
+            k: v for k, v in rules.items() if k not in ("allOf", "anyOf", "oneOf")
+        }
+        parts = [*cast("list[Any]", rules.get("allOf") or [])]
+        for word in ("anyOf", "oneOf"):
+            parts += cast("list[Any]", rules.get(word) or [])[:1]
+        for part in parts:
+            found = resolve(part, root)
+            if isinstance(found, Mapping):
+                _merge(merged, cast("Mapping[str, Any]", found))
+        if "const" in merged:
+            return merged["const"]
+        if merged.get("enum"):
+            return merged["enum"][0]
+        name = merged.get("type")
+        if isinstance(name, list):
+            name = cast("list[Any]", name)[0]
+        if name is None:
+            name = "object" if "properties" in merged or "required" in merged else "null"
+        return self._typed(name, merged, depth)
+
+    def _typed(self, name: Any, rules: Mapping[str, Any], depth: int) -> Any:
+        match name:
+            case "object":
+                properties = cast("Mapping[str, Any]", rules.get("properties") or {})
+                names = cast("list[str]", rules.get("required") or [])
+                more = rules.get("additionalProperties", True)
+                return {n: self.sample(properties.get(n, more), depth + 1) for n in names}
+            case "array":
+                least = min(int(rules.get("minItems", 0)), PARTS_MAX)
+                prefix = cast("list[Any]", rules.get("prefixItems") or [])
+                schemas = [*prefix, *[rules.get("items", True)] * least][:least]
+                return [self.sample(one, depth + 1) for one in schemas]
+            case "string":
+                return _text(rules)
+            case "integer" | "number":
+                return _number(rules, whole=name == "integer")
+            case "boolean":
+                return False
+            case _:
+                return None
 
 
 def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
@@ -123,33 +154,11 @@ def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
             into.setdefault(word, value)
 
 
-def _typed(name: Any, rules: Mapping[str, Any], root: Any, depth: int) -> Any:
-    match name:
-        case "object":
-            properties = cast("Mapping[str, Any]", rules.get("properties") or {})
-            names = cast("list[str]", rules.get("required") or [])
-            more = rules.get("additionalProperties", True)
-            return {n: _sample(properties.get(n, more), root, depth + 1) for n in names}
-        case "array":
-            least = int(rules.get("minItems", 0))
-            prefix = cast("list[Any]", rules.get("prefixItems") or [])
-            schemas = [*prefix, *[rules.get("items", True)] * least][:least]
-            return [_sample(one, root, depth + 1) for one in schemas]
-        case "string":
-            return _text(rules)
-        case "integer" | "number":
-            return _number(rules, whole=name == "integer")
-        case "boolean":
-            return False
-        case _:
-            return None
-
-
 def _text(rules: Mapping[str, Any]) -> str:
     known = FORMATS.get(str(rules.get("format")))
     if known:
         return known[0]
-    least = int(rules.get("minLength", 0))
+    least = min(int(rules.get("minLength", 0)), TEXT_MAX)
     only = {k: v for k, v in rules.items() if k in ("minLength", "maxLength", "pattern")}
     for text in (*_TEXTS, "a" * least, "A" * least, "0" * least):
         if accepts(only, text):

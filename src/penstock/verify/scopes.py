@@ -25,10 +25,11 @@ class Scope:
     links: tuple[Link, ...]
     around: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
+    visible: frozenset[str] = field(init=False)
+    """Made once: it is asked for by each of many tasks."""
 
-    @property
-    def visible(self) -> frozenset[str]:
-        return self.around | self.tasks.keys()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "visible", self.around | self.tasks.keys())
 
     @property
     def start(self) -> str | None:

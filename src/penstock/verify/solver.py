@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from penstock.errors import EvaluationError, ExpressionError
 from penstock.expr.compile import Expression
+from penstock.expr.tree import children
 from penstock.expr.typecheck import check
 from penstock.verify.candidates import candidates
 from penstock.verify.samples import accepts, sample
@@ -29,6 +30,8 @@ Ask = tuple[Expression, Wanted]
 INSTALL = "pip install 'penstock[verify]'"
 UNITS_MAX = 2_000_000
 """What the solver may spend on one question, in its own units."""
+PARTS_MAX = 1_500
+"""Parts of all expressions of one question; what has more is unknown."""
 MEMORY_MEBIBYTES_MAX = 512
 
 
@@ -78,6 +81,8 @@ class Solver:
             if found is not None:
                 return found
             return Unknown("the solver z3 is not installed", INSTALL)
+        if sum(_size(expression) for expression, _ in asks) > PARTS_MAX:
+            return Unknown(f"the conditions have more than {PARTS_MAX} parts")
         engine = importlib.import_module("penstock.verify.smt.question")
         if self._context is None:
             self._context = engine.Smt()
@@ -98,6 +103,15 @@ class Solver:
             return found
         parts = ", ".join(answer.reasons[:3])
         return Unknown(parts or "the solver gave up within its budget")
+
+
+def _size(expression: Expression) -> int:
+    """How many parts it has; only as far as it matters."""
+    count, stack = 0, [expression.tree]
+    while stack and count <= PARTS_MAX:
+        stack.extend(children(stack.pop()))
+        count += 1
+    return count
 
 
 def solve(asks: Sequence[Ask], types: Types, *, units: int = UNITS_MAX) -> Answer:

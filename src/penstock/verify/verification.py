@@ -42,6 +42,8 @@ class Budget:
     """States that all explorations of one verification may visit together."""
     fragment: int = 20_000
     """States of one fragment."""
+    tasks: int = 2_500
+    """Tasks of a definition whose behaviour is explored."""
     solver: int = 2_000_000
     """What the solver may spend on one question, in its own units."""
 

@@ -1,0 +1,140 @@
+"""Input that is made to hurt: each is answered in bounded time and memory, with a clear error or what is unknown.
+
+Each in a process of its own with a limit on its memory and on its processor time, which the system enforces.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+MEMORY_BYTES_MAX = 2 << 30
+PROCESSOR_SECONDS_MAX = 60
+
+CHILD = """
+import json, pathlib, sys
+from penstock.verify.structure import examine_file
+from penstock.verify.verification import verify
+examined = examine_file(sys.argv[1])
+findings = examined.findings
+if examined.loaded is not None and not examined.errors:
+    findings = verify(examined.loaded).findings
+print(json.dumps([[f.level, f.code, f.message, f.hint] for f in findings[:20]]))
+"""
+
+
+def answered(path: pathlib.Path, text: str) -> list[list[Any]]:
+    """What is found, by a process that may not take more than it should."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS_MAX, PROCESSOR_SECONDS_MAX))
+
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path)],
+        capture_output=True,
+        preexec_fn=limit,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    return json.loads(done.stdout)
+
+
+def choice(expression: str, **top: Any) -> str:
+    """A definition with one condition."""
+    tasks = {
+        "way": {"type": "gateway", "config": {"kind": "exclusive", "default": "one"}},
+        "one": {"do": "a"},
+        "two": {"do": "b"},
+    }
+    condition = {"expression": expression}
+    links = [{"from": "way", "to": "one"}, {"from": "way", "to": "two", "condition": condition}]
+    return json.dumps({"id": "bad", "tasks": tasks, "links": links, **top})
+
+
+def chained(tasks: int, each: int) -> str:
+    names = [f"t{i}" for i in range(tasks)]
+    links = [{"from": a, "to": b} for i, a in enumerate(names) for b in names[i + 1 : i + 1 + each]]
+    return json.dumps({"id": "bad", "tasks": {n: {"do": "a"} for n in names}, "links": links})
+
+
+def anchors() -> str:
+    lines = ["id: bad", "metadata:", "  b0: &b0 [x, x, x, x, x, x, x, x, x, x]"]
+    for i in range(1, 10):
+        lines.append(f"  b{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 10)}]")
+    return "\n".join([*lines, "tasks: {t: {do: a}}"])
+
+
+def wide_schema() -> dict[str, Any]:
+    defs: dict[str, Any] = {"d60": {"type": "integer"}}
+    for i in range(60):
+        both = {"$ref": f"#/$defs/d{i + 1}"}
+        defs[f"d{i}"] = {"type": "object", "properties": {"a": both, "b": both}, "required": ["a", "b"]}  # fmt: skip
+    return {"$defs": defs, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("id: bad\ndescription: " + "x" * (10 << 20) + "\ntasks: {t: {do: a}}\n", "document-too-large", "10 MiB"),
+        (anchors(), "document-too-large", "aliases"),
+        ("id: bad\nmetadata: &m {x: *m}\ntasks: {t: {do: a}}\n", "syntax", "inside of what it names"),
+        ("id: bad\nmetadata: " + "[" * 5000 + "]" * 5000 + "\ntasks: {t: {do: a}}\n", "document-too-large", "nested"),
+        (choice("(" * 500 + "true" + ")" * 500), "expression-invalid", "nested deeper"),
+        (choice("!" * 500 + "true"), "expression-invalid", "nested deeper"),
+        (choice("[" * 500 + "]" * 500 + " == []"), "expression-invalid", "nested deeper"),
+        (choice("true" + " " * 70_000), "expression-invalid", "KiB"),
+        (choice("true", inputSchema={"$ref": "#"}), "schema-invalid", "itself without end"),
+        (choice("true", inputSchema={"pattern": "((a{1000}){1000}){1000}"}), "schema-invalid", "regex"),
+        (json.dumps({"id": "bad", "tasks": {"a": {"do": "a"}}, "links": [{"from": "a", "to": f"c{i}"} for i in range(100_000)]}),
+         "dangling-link", "no task"),
+        (json.dumps({"id": "bad", "tasks": {"a": {"do": "a", "inputs": {"x": {"from": "input", "path": "$" + "[0]" * 5000}}}}}),
+         "path-invalid", "characters"),
+    ],
+    ids=["10-mb", "anchors", "anchor-of-itself", "nested-document", "nested-500", "not-500", "lists-500", "long", "schema-of-itself",
+         "schema-regex", "links-dangling", "long-path"],
+)  # fmt: skip
+def test_it_is_refused(tmp_path: pathlib.Path, text: str, code: str, words: str) -> None:
+    found = answered(tmp_path / "bad.yaml", text)
+
+    assert found[0][:2] == ["error", code], found[0]
+    assert any(words in message for _, _, message, _ in found), found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (choice("+".join(["input.n"] * 6000) + " > 3"), "branch-fails"),
+        (choice(" && ".join(f"input.n{i} > {i}" for i in range(2500))), "branch-fails"),
+        (choice("input.s.matches('((a{500}){500}){500}')", inputSchema={"type": "object", "required": ["s"], "properties": {"s": {"type": "string", "pattern": "^(a+)+$"}}}),
+         "branch-fails"),
+        (choice("input.a.b.a.b.a.b > 3", inputSchema=wide_schema()), "branch-fails"),
+        (chained(50_000, 2), "too-many-states"),
+    ],
+    ids=["sum-of-6000", "2500-conditions", "regex", "schema-that-fans-out", "100000-links"],
+)  # fmt: skip
+def test_it_is_unknown(tmp_path: pathlib.Path, text: str, code: str) -> None:
+    found = answered(tmp_path / "bad.json", text)
+
+    assert code in {found_code for _, found_code, _, _ in found}, found
+    assert all(level != "error" for level, _, _, _ in found), found
+
+
+def test_a_definition_of_9_mb_is_read(tmp_path: pathlib.Path) -> None:
+    text = "id: bad\ntasks:\n" + "".join(
+        f"  t{i}: {{do: a, name: {'x' * 400}}}\n" for i in range(22_000)
+    )
+    assert len(text) > 9_000_000
+
+    found = answered(tmp_path / "bad.yaml", text)
+
+    assert [code for _, code, _, _ in found] == ["too-many-states"]
