@@ -12,6 +12,8 @@ import jsonschema_rs
 from penstock.errors import ExpressionError
 
 PROBLEMS_MAX = 5
+PARTS_MAX = 1_000
+"""Parts of a value of which all problems are looked for; of a larger one, the first."""
 MESSAGE_CHARACTERS_MAX = 300
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TABLES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -34,17 +36,44 @@ class Schema:
         except Exception as error:  # ValidationError, ReferencingError and ValueError by turns
             raise ExpressionError(f"not a JSON Schema: {error}") from error
 
+    def accepts(self, value: Any) -> bool:
+        return bool(self._validator.is_valid(value))
+
     def problems(self, value: Any) -> str:
         """Empty if valid; else what is wrong and where, for people."""
         if self._validator.is_valid(value):
             return ""
         found: list[str] = []
-        for error in self._validator.iter_errors(value):
+        for error in self._errors(value):
             found.append(f"{_path(error.instance_path)}: {_short(error.message)}")
             if len(found) == PROBLEMS_MAX:
                 found.append("…")
                 break
         return "; ".join(found)
+
+    def _errors(self, value: Any) -> Iterable[Any]:
+        """All errors are made at once, so that of a large value only the first is asked for."""
+        if not _large(value):
+            return self._validator.iter_errors(value)
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [error]
+        return []
+
+
+def _large(value: Any) -> bool:
+    count, stack = 0, [value]
+    while stack:
+        part = stack.pop()
+        count += 1
+        if count > PARTS_MAX:
+            return True
+        if isinstance(part, dict):
+            stack.extend(cast("dict[str, Any]", part).values())
+        elif isinstance(part, list):
+            stack.extend(cast("list[Any]", part))
+    return False
 
 
 def _path(parts: Iterable[str | int]) -> str:

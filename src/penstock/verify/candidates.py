@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from penstock.expr.compile import Expression
 from penstock.expr.tree import Has, Literal, Node, children
-from penstock.verify.samples import resolve, sample
+from penstock.verify.samples import accepts, resolve, sample
 from penstock.verify.types import TaskType, Types, Values
 
 TRIES_MAX = 1_500
@@ -29,8 +29,11 @@ def candidates(expressions: Sequence[Expression], types: Types) -> Iterator[Valu
     if len(paths) > PATHS_MAX:
         return
     options = [_options(path, types, constants[:CONSTANTS_MAX]) for path in paths]
-    for choice in islice(product(*options), TRIES_MAX):
-        yield _values(dict(zip(paths, choice, strict=True)), types)
+    begun = sample(types.input), sample(types.item), sample(types.data_schema)
+    # Where not even a sample fits, what is made of it hardly ever will.
+    tries = TRIES_MAX if accepts(types.input, begun[0]) else TRIES_MAX // 30
+    for choice in islice(product(*options), tries):
+        yield _values(dict(zip(paths, choice, strict=True)), types, begun)
 
 
 def _constants(expressions: Sequence[Expression]) -> list[Any]:
@@ -101,11 +104,12 @@ def _schema_at(path: tuple[str, ...], types: Types) -> Any:
     return schema
 
 
-def _values(chosen: Mapping[tuple[str, ...], Any], types: Types) -> Values:
+def _values(
+    chosen: Mapping[tuple[str, ...], Any], types: Types, begun: tuple[Any, Any, Any]
+) -> Values:
     values = Values(iteration=types.iteration)
-    values.input, values.has_input = sample(types.input), True
-    values.item = sample(types.item)
-    data = sample(types.data_schema)
+    values.input, values.item, data = begun  # never changed in place
+    values.has_input = True
     values.data, values.has_data = data if isinstance(data, dict) else {}, True
     for path in chosen:
         if path[0] == "tasks" and len(path) > 1:

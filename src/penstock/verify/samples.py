@@ -69,9 +69,9 @@ def pointed(reference: str, root: Any) -> Any:
     return here
 
 
-def sample(schema: Any, root: Any = None) -> Any:
-    """A value that is likely to be accepted: ask `accepts` to be sure."""
-    return _Sampler(schema if root is None else root).sample(schema, 0)
+def sample(schema: Any, root: Any = None, *, parts: int = PARTS_MAX) -> Any:
+    """A value that is likely to be accepted: ask `accepts` to be sure. Beyond so many parts all is null."""
+    return _Sampler(schema if root is None else root, parts).sample(schema, 0)
 
 
 def accepts(schema: Any, value: Any) -> bool:
@@ -79,7 +79,7 @@ def accepts(schema: Any, value: Any) -> bool:
     if schema is None:
         return True
     try:
-        return not compile_schema(schema).problems(value)
+        return compile_schema(schema).accepts(value)
     except (ExpressionError, ValueError):
         return False
 
@@ -87,8 +87,8 @@ def accepts(schema: Any, value: Any) -> bool:
 class _Sampler:
     """One sample; references can share their targets, so that the value of a small schema may be very large."""
 
-    def __init__(self, root: Any) -> None:
-        self._root, self._left = root, PARTS_MAX
+    def __init__(self, root: Any, parts: int) -> None:
+        self._root, self._left = root, parts
 
     def sample(self, schema: Any, depth: int) -> Any:
         root = self._root

@@ -127,6 +127,12 @@ def test_a_message_stays_short_however_large_the_value() -> None:
     assert len(found) < 400
 
 
+def test_of_a_large_value_the_first_problem_is_said() -> None:
+    found = compile_schema({"items": {"type": "string"}}).problems(list(range(100_000)))
+
+    assert found == '$[0]: 0 is not of type "string"'
+
+
 @pytest.mark.parametrize(
     ("schema", "circle"),
     [

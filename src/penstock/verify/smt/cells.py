@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from penstock.expr.values import INT_MAX, INT_MIN
-from penstock.verify.samples import FORMATS, resolve, sample
+from penstock.verify.samples import FORMATS, PARTS_MAX, resolve, sample
 from penstock.verify.smt.patterns import Untranslatable, pattern_term
 from penstock.verify.smt.terms import (
     UNROLLED,
@@ -31,6 +31,7 @@ from penstock.verify.smt.terms import (
 
 KINDS = ("null", "bool", "int", "double", "string", "list", "map")
 CELLS_MAX = 600
+SAMPLE_PARTS_MIN = 30
 DEPTH_MAX = 8
 LENGTH_MAX = 200
 """Elements of a list, characters of a text that a solution may have."""
@@ -183,7 +184,7 @@ class Cell:
     def concrete(self, model: Any) -> Any:
         """The JSON value in a model."""
         if self._kind is None and not self._parts and not self.fields:
-            return sample(self.schema, self.root)
+            return self._garden.sample(self.schema, self.root)
         kind: str = self.kinds[0] if self.kinds else "null"
         if self._kind is not None:
             kind = KINDS[int(model.eval(self._kind, True).as_long())]
@@ -212,7 +213,7 @@ class Cell:
                         found[name] = cell.concrete(model)
                 for name in cast("list[str]", self.rules.get("required") or []):
                     if name not in found and name not in self.fields:
-                        found[name] = sample(self.field(name)[1].schema, self.root)
+                        found[name] = self._garden.sample(self.field(name)[1].schema, self.root)
                 return found
 
 
@@ -245,7 +246,13 @@ class Garden:
         self.smt, self.modest = smt, modest
         self._whole = whole
         self._count = 0
+        self._sampled = 0
         self._roots: list[tuple[Cell, Term]] = []
+
+    def sample(self, schema: Any, root: Any) -> Any:
+        """Of what was not read; the more there is of it, the less is made of each."""
+        self._sampled += 1
+        return sample(schema, root, parts=max(SAMPLE_PARTS_MIN, PARTS_MAX // self._sampled))
 
     def plant(self, name: str, schema: Any, root: Any, *, alive: Term) -> Cell:
         """A cell that is not part of another; its schema holds while it is alive."""
