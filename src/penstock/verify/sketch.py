@@ -176,7 +176,9 @@ class Sketch(Flow):
                 self.route(path, scope, out, False)
             return
         ways = self.model.ways.get(node.id)
-        if ways is None:
+        if (
+            ways is None or not state.attempt
+        ):  # a loop that never began: its header's own links are asked
             scopes.fail(self, path, scope, node, state, failure)
             return
         way = self._go([way for way in ways if way.failed], node)

@@ -354,6 +354,22 @@ links:
   - {from: g, to: go}
   - {from: g, to: late}
 """,
+    "a loop that starves before it begins, and somebody cares": """\
+tasks:
+  a: {do: x}
+  b: {do: x}
+  n: {do: x, join: all}
+  m: {do: x}
+  out: {do: x}
+  h: {do: x}
+links:
+  - {from: a, to: n}
+  - {from: b, to: n, when: tasks.b.output == 1}
+  - {from: n, to: m}
+  - {from: m, to: n, when: iteration < 2}
+  - {from: m, to: out, when: iteration >= 2}
+  - {from: n, to: h, on: error}
+""",
     "an event of the bus": """\
 tasks:
   a: {do: x}
