@@ -226,7 +226,8 @@ class Sketch(Flow):
                 ):
                     tasks.append((id, status, state.rescue))
         facts = frozenset((text, fact[1]) for text, fact in self.kept().items())
+        why = None if scope.failure is None else (scope.failure.code, scope.failure.key)
         return (
-            frozenset(tasks), facts, scope.ended, scope.over, scope.failure is not None, scope.back, scope.left,
+            frozenset(tasks), facts, scope.ended, scope.over, why, scope.back, scope.left,
             frozenset(scope.exits), frozenset(scope.saved),
         )  # fmt: skip

@@ -108,6 +108,22 @@ tasks:
   j: {do: x, after: [a, b], join: all}
 """,
     ),
+    "a starved join beside an always link": (
+        "join-starved",
+        5,
+        """\
+tasks:
+  a: {do: x}
+  b: {do: x}
+  j: {do: x, join: all}
+  h: {do: x}
+links:
+  - {from: a, to: j, when: input.n > 3}
+  - {from: b, to: j}
+  - {from: j, to: h, on: always}
+  - {from: b, to: h}
+""",
+    ),
     "behind an event of the bus": (
         "no-end",
         8,
