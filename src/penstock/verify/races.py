@@ -57,7 +57,7 @@ class Races:
         self._sound = True
 
     def check(self) -> None:
-        sets = Sets(self._subject.plan)
+        sets = Sets(self._subject.plan, self._subject.activities)
         for root, touches in by_root(sets.touches).items():
             if any(touch.writes for touch in touches):
                 for race in self._named(root, touches):

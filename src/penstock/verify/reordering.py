@@ -152,15 +152,16 @@ class Reordering:
                 early = one if pair[0] == 0 else other
                 reason = f"`{early.node.path}` does so as the run begins, always before"
                 continue
-            twin = self._put_off(driver, given, steps, first - 1, second - 1)
             reason = "the second never happens before the first"
-            if twin is None:
-                continue
-            differs = _difference(outcome, twin[1], one)
-            if differs:
-                shows = Shows(twin=tuple(twin[0]), differs=differs)
-                return "", Scenario(given, tuple(steps), shows)
-            reason = "every order that was tried has the same outcome"
+            for until in dict.fromkeys((second - 1, len(steps) - 1)):
+                twin = self._put_off(driver, given, steps, first - 1, second - 1, until)
+                if twin is None:
+                    continue
+                differs = _difference(outcome, twin[1], one)
+                if differs:
+                    shows = Shows(twin=tuple(twin[0]), differs=differs)
+                    return "", Scenario(given, tuple(steps), shows)
+                reason = "every order that was tried has the same outcome"
         return reason, None
 
     def _look(
@@ -171,9 +172,9 @@ class Reordering:
                 seen.setdefault(key, number)
 
     def _put_off(
-        self, driver: Driver, given: Any, steps: list[Step], first: int, second: int
+        self, driver: Driver, given: Any, steps: list[Step], first: int, second: int, until: int
     ) -> tuple[list[Step], Outcome] | None:
-        """The first step after the second, and what can't be without it later too."""
+        """The first step after the second, and after all until then that can be without it."""
         stage = Stage(self._plan)
         played: list[Step] = []
         waiting: list[Step] = []
@@ -198,7 +199,7 @@ class Reordering:
                 if number == second:
                     return None
                 waiting.append(step)
-            if number >= second:
+            if number >= until:
                 waiting = [each for each in waiting if not attempt(each)]
         if self._whole:
             played += driver.go_on(stage, REST_MAX)

@@ -15,6 +15,7 @@ from penstock.core.plan import INTERNAL, Doing, Formula, Guard, Input, Node, Pla
 from penstock.dsl.finding import Path
 from penstock.verify.behaviour import place
 from penstock.verify.cases import Read
+from penstock.verify.verification import Signature
 
 Moment = Literal["begin", "end"]
 FIXED = frozenset({"input", "item", "index", "iteration", "run", "now"})
@@ -56,12 +57,26 @@ class Touch:
 class Sets:
     """All touches of a definition."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, activities: Mapping[str, Signature] | None = None) -> None:
         self.plan = plan
         self.touches: list[Touch] = []
         for scope in plan.scopes.values():
             for node in scope.nodes.values():
                 self.touches += _touches(plan, scope, node)
+        self._imply(activities or {})
+
+    def _imply(self, activities: Mapping[str, Signature]) -> None:
+        """Parameters that no input gives are looked up by name, in the run's data first (SPEC 2.6)."""
+        written = {touch.path[1] for touch in self.writes if touch.path[0] == "data"}
+        for scope in self.plan.scopes.values():
+            for node in scope.nodes.values():
+                signature = activities.get(node.config.get("activity", ""))
+                if node.type != "activity" or signature is None:
+                    continue
+                given = {each.name for each in node.inputs}
+                for name in sorted(written & signature.parameters.keys() - given):
+                    at = place(scope, node.id)
+                    self.touches.append(Touch(scope, node, ("data", name), False, "begin", at))
 
     @property
     def reads(self) -> Iterator[Touch]:
