@@ -312,6 +312,21 @@ async def test_what_another_process_publishes_reaches_the_runs_of_the_owner(
     assert [each.id for each in heard] == ["far"]
 
 
+async def test_it_is_the_same_on_postgresql(postgres_url: str) -> None:
+    async with penstock.open(postgres_url, activities=[ship]) as owner:
+        await owner.register(WAITS)
+        await owner.register(TELLS)
+        first, second, third = [await owner.start("waits", n, id=f"p{n}") for n in (1, 2, 3)]
+        await owner.bus.publish("orders.paid", {"order": 1})
+        await owner.start("tells", 2)
+        async with penstock.open(postgres_url, execute=False) as other:
+            await other.bus.publish_batch(
+                [{"topic": "orders.paid", "data": {"order": n}} for n in (9, 3)]
+            )
+        for run, order in ((first, 1), (second, 2), (third, 3)):
+            assert await asyncio.wait_for(run.result(), 20) == {"order": order}
+
+
 async def test_what_was_published_while_nobody_owned_the_database_is_not_lost(
     tmp_path: Path,
 ) -> None:

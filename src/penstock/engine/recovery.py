@@ -242,6 +242,7 @@ class Ownership:
                     engine.following.tidy()
                     await engine.queueing.write_down()
                     await engine.outbox.tick()
+                    await engine.routing.look_around()
                     await engine.tending.look_around()
             except Fenced as error:
                 engine.lost_ownership(error)

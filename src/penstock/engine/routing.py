@@ -101,7 +101,7 @@ class Routing:
             return
         now = engine.clock.now()
         record = Record(
-            KIND, f"{now:018.6f}-{uuid.uuid4().hex}", ENCODER.encode(list(envelopes)), due=now
+            KIND, f"{now:018.6f}-{uuid.uuid4().hex}", ENCODER.encode(list(envelopes)), due=0.0
         )
         (put,) = await engine.store.put([record])
         if isinstance(put, RevisionConflict):
@@ -109,6 +109,13 @@ class Routing:
         if points.reach is not None:
             points.reach("route.kept")
         await engine.tending.tell(KIND, record.id)
+
+    async def look_around(self) -> None:
+        """As the owner, while runs wait: what others kept and whose hint was lost, as that of a process that ends at once."""
+        if self._runs:
+            now = self._engine.clock.now()
+            for record in await self._engine.store.records_due(KIND, until=now, limit=1):
+                self._engine.tending.look(KIND, record.id)
 
     async def deliver(self, envelope: Envelope) -> None:
         """Offer it to all runs that wait for its topic; on disk on return. StoreError, Busy: not all have it."""
