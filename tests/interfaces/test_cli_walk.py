@@ -25,7 +25,13 @@ GIVEN = {
     "before": "waiting@1", "after": "waiting@1", "folder": "kept", "app": "app.py", "to": "1", "by": "ann", "reason": "why",
 }  # fmt: skip
 """What makes sense for each argument and each required option."""
-FILES = {"run": "waiting.yaml", "import": "runs.zst", "export": "out.zst", "backup": "copy.db"}
+FILES = {
+    "rewrite": "waiting.yaml",
+    "run": "waiting.yaml",
+    "import": "runs.zst",
+    "export": "out.zst",
+    "backup": "copy.db",
+}
 MAKING = {"run", "serve", "import"}
 """They make the database that they are given."""
 Said = tuple[int, str, str]

@@ -19,7 +19,9 @@ from penstock.cli.output import COMPLETED, give_json
     help="By links, by data flow, by bus events or by rules.",
 )
 def rewrite_command(file: str, way: str) -> int:
-    """Print a definition orchestrated in another way, with the same tasks and outcome.
+    """Print a definition orchestrated in another way.
+
+    By links, data flow, events or rules, with the same tasks and the same outcome.
 
     \b
     Example:
