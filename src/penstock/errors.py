@@ -189,6 +189,7 @@ class DefinitionInvalid(PenstockError):
     """A definition was refused; `findings` says where and why."""
 
     code = "definition-invalid"
+    hint = "`findings` says of each what to do; `penstock verify FILE` prints them"
 
     def __init__(self, message: str, findings: list[Any], *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

@@ -13,9 +13,12 @@ import pytest
 import penstock
 from penstock import activity
 from penstock.adapters.memory import MemoryStore
+from penstock.adapters.sqlite.store import SqliteStore
+from penstock.engine.queueing import ALL, STATE
 from penstock.engine.settings import Settings
 from penstock.errors import PenstockError, Rejected
 from penstock.ports.runs import WhyView
+from penstock.ports.store import Record
 from penstock.testing.harness import Harness, SkipClock, harness
 
 BEGUN: list[Any] = []
@@ -113,6 +116,18 @@ async def test_a_queue_is_changed_while_it_works_and_that_is_kept(tmp_path: Path
         await engine.set_queue("mail", limit=None, rate=2)
         (mail,) = [view for view in await engine.queues() if view.name == "mail"]
         assert (mail.limit, mail.rate) == (None, 2)
+
+
+async def test_a_damaged_record_of_how_queues_stand_hides_no_queue(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db")
+    async with penstock.open(f"sqlite:///{tmp_path}/a.db", execute=False) as other:
+        await other.set_queue("mail", limit=1)
+        await store.open()
+        for value in (b"{", b"\xff", b"[]"):
+            kept = await store.record(STATE, ALL)
+            await store.put([Record(STATE, ALL, value, 0 if kept is None else kept.revision)])
+            assert [(view.name, view.limit) for view in await other.queues()] == [("mail", 1)]
+        await store.close()
 
 
 async def test_another_process_changes_and_sees_the_queues(tmp_path: Path) -> None:

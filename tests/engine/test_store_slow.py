@@ -233,6 +233,20 @@ class Moody(MemoryStore):
         return await super().definition(id, version)
 
 
+async def test_who_was_told_of_a_failure_does_not_find_it_in_the_log_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Moody()
+    async with harness(activities=[note], store=store) as engine:
+        await engine.register("id: d\ntasks:\n  s: {type: signal, name: go}\n")
+        run = await engine.start("d")
+        store.failing = "append"
+        with pytest.raises(StoreError):
+            await run.signal("go", 1)
+        store.failing = None
+    assert [each for each in caplog.records if each.levelname != "INFO"] == []
+
+
 async def test_a_store_that_goes_away_while_a_run_is_loaded_again_stops_nobody() -> None:
     """Told to go in the middle of a batch, the run is loaded by itself; and that fails."""
 

@@ -90,6 +90,17 @@ def test_runs_are_exported_and_imported(tool, folder: Path) -> None:
     assert (said.status, "none.jsonl.zst is no file" in said.err) == (2, True)
 
 
+def test_a_refused_import_makes_no_database(tool, folder: Path) -> None:
+    (folder / "bad.jsonl.zst").write_bytes(b"nothing")
+    (folder / "open.yaml").write_text("id: w\ntasks:\n  s: {type: signal, name: go}\n")
+    assert tool("start", "open.yaml", "--id", "w1").status == 0
+    assert tool("export", "open.jsonl.zst").status == 0
+    for file, code in (("bad", "bundle-damaged"), ("open", "run-open")):
+        said = tool("import", f"{file}.jsonl.zst", "--store", "sqlite:///new.db")
+        assert (said.status, code in said.err) == (3, True)
+        assert not list(folder.glob("new.db*"))
+
+
 def test_payloads_are_erased_by_somebody_for_a_reason(tool, folder: Path) -> None:
     assert tool("erase", "r1").status == 2
     said = tool("erase", "r1", "--by", "ann", "--reason", "asked", "--task", "first")

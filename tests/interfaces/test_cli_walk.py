@@ -4,7 +4,9 @@ what and where it is, and what to do; nothing is made or changed."""
 from __future__ import annotations
 
 import shutil
+import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,6 +199,20 @@ def test_a_database_that_is_locked(
             assert tool(*words, "--store", "sqlite:///good.db")[0] == 4
     finally:
         lock.close()
+
+
+def test_a_server_that_is_away_is_named_while_it_is_waited_for() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"postgresql://ann:s3cret@127.0.0.1:{held.getsockname()[1]}/shop"
+        command = [sys.executable, "-m", "penstock", "list", "--store", url]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+            assert child.stderr is not None
+            line = child.stderr.readline()
+            still_waits = child.poll() is None
+            child.kill()
+    assert still_waits
+    assert line == f"waiting for {url.replace('s3cret', '***')}\n"
 
 
 def test_a_postgres_address_that_is_wrong(tool: Tool, postgres: Server) -> None:

@@ -28,11 +28,16 @@ WRONG: list[Any] = [
     None, True, 0, 5, -1, 1.5, 2**63, 10**400, -(10**400), 10**5000, float("nan"), float("inf"), -float("inf"),
     "", "no such", "x" * 100_000, "\ud800", "a\0b", "a\nb", b"x", b"\xff", [], ["a"], ["\ud800"], ["a\0b"], [1], [[]], LOOP, (),
     {}, {"a": 1}, {"\ud800": 1}, {"a\0b": "a\0b"}, {"a": "\ud800"}, {1: 2}, {"a": float("nan")}, {"a": 10**400}, {"a": LOOP},
-    set(), object(), object, Unshown(), lambda: 1, datetime(2026, 1, 1), datetime.max.replace(tzinfo=UTC),  # noqa: DTZ001
+    set(), object(), type, Unshown(), lambda *_: 1, datetime(2026, 1, 1), datetime.max.replace(tzinfo=UTC),  # noqa: DTZ001
     datetime.min.replace(tzinfo=UTC), date(2026, 1, 1), timedelta.max, timedelta.min, timedelta(seconds=-1),
     Singleton("k"), Singleton(5), Singleton("\ud800"), Debounce("k", 1), Debounce("k", -1), Debounce(5, "x"),  # type: ignore[arg-type]
     Debounce("k", float("nan")), Debounce("a\0b", 10**400),
 ]  # fmt: skip
+WRONG_FOR_STORES: list[Any] = [
+    2**63, 10**400, float("nan"), "x" * 100_000, "\ud800", "a\0b", b"x", ["a\0b"], {"a\0b": "a\0b"}, {"a": "\ud800"},
+    datetime.max.replace(tzinfo=UTC), timedelta.max,
+]  # fmt: skip
+"""Those that one store might take and another not: all of them are given to the memory store."""
 
 
 def named(value: Any) -> str:

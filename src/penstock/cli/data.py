@@ -8,7 +8,7 @@ import click
 
 from penstock.cli.inputs import parse_status
 from penstock.cli.output import COMPLETED, Problem, give_json, say
-from penstock.cli.session import json_option, opened, perform, store_option
+from penstock.cli.session import json_option, opened, perform, settings_of, store_option
 from penstock.cli.words import did_you_mean
 from penstock.errors import Rejected
 
@@ -187,13 +187,18 @@ def import_command(file: str, take_open: bool, url: str) -> int:
     _check_file(file, "FILE")
 
     async def work() -> int:
-        async with opened(url, create=True) as session:
-            try:
+        from penstock.engine.archive import importable
+        from penstock.wiring import is_there
+
+        try:
+            if not await is_there(url):  # what is wrong is said before a database is made
+                importable(Path(file), settings_of().audit_key, take_open=take_open)
+            async with opened(url, create=True) as session:
                 count = await session.engine.data.import_runs(file, take_open=take_open)
-            except Rejected as error:
-                if error.code == "run-open":
-                    error.hint = "stop the engine it comes from, then --take-open takes it over"
-                raise
+        except Rejected as error:
+            if error.code == "run-open":
+                error.hint = "stop the engine it comes from, then --take-open takes it over"
+            raise
         say(f"{count} run{'' if count == 1 else 's'} imported")
         return COMPLETED
 

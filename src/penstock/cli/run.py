@@ -74,10 +74,9 @@ async def _run(
     from penstock.cli.definitions import read_definition
     from penstock.cli.inputs import explained, parse_inputs
     from penstock.cli.output import INTERRUPTED, paint, say, warn
-    from penstock.cli.session import on_interrupt, store_flag
+    from penstock.cli.session import engine_of, on_interrupt, store_flag
     from penstock.cli.voice import keep_infos
     from penstock.engine.engine import Settings
-    from penstock.wiring import open as open_engine
 
     given = parse_inputs(inputs)
     activities = load_app(app) if app else []
@@ -85,7 +84,7 @@ async def _run(
     # What is wrong is said before a database is made.
     read_definition(file, served_by(activities), app)
     stop = on_interrupt()
-    async with open_engine(
+    async with engine_of(
         url, activities=activities, settings=Settings(drain_seconds=DRAIN_SECONDS)
     ) as engine:
         kept = await engine.register(file, by=by)

@@ -72,10 +72,9 @@ async def _serve(app: str, url: str, retention: float | None) -> int:
 
     from penstock.cli.app import load_app
     from penstock.cli.output import COMPLETED, Problem, say
-    from penstock.cli.session import Session, on_interrupt, settings_of
+    from penstock.cli.session import Session, engine_of, on_interrupt, settings_of
     from penstock.cli.voice import keep_infos
     from penstock.errors import StoreError
-    from penstock.wiring import open as open_engine
 
     if url.startswith("memory:"):
         raise Problem(
@@ -85,7 +84,7 @@ async def _serve(app: str, url: str, retention: float | None) -> int:
     activities = load_app(app)
     keep_infos()
     stop = on_interrupt()
-    async with open_engine(
+    async with engine_of(
         url,
         activities=activities,
         settings=settings_of(drain_seconds=DRAIN_SECONDS, retention=retention),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.output import INTERRUPTED, UNREACHABLE, Problem
+from penstock.cli.output import INTERRUPTED, UNREACHABLE, Problem, say
 from penstock.errors import NotFound
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 STORE = "sqlite:///penstock.db"
 LEASE_SECONDS = 6.0
 """An owner that has not renewed for so long is gone (SPEC 4.8)."""
+PATIENCE_SECONDS = 1.0
+"""After so long the reader is told what is waited for."""
 NEAR_RUNS = 500
 """So many of the newest runs are looked through for the id that was probably meant."""
 
@@ -142,6 +144,32 @@ class Session:
             await self._store.close()
 
 
+@contextmanager
+def patience(url: str) -> Generator[Callable[[], None]]:
+    """Says, if it takes long, which database is waited for; until the function that it gives is called."""
+    import asyncio
+
+    from penstock.wiring import shown_url
+
+    loop = asyncio.get_running_loop()
+    later = loop.call_later(PATIENCE_SECONDS, lambda: say(f"waiting for {shown_url(url)}"))
+    try:
+        yield later.cancel
+    finally:
+        later.cancel()
+
+
+@asynccontextmanager
+async def engine_of(url: str, **options: Any) -> AsyncGenerator[Engine]:
+    """As `penstock.open` gives it."""
+    from penstock.wiring import open
+
+    with patience(url) as arrived:
+        async with open(url, **options) as engine:
+            arrived()
+            yield engine
+
+
 @asynccontextmanager
 async def opened(url: str, *, create: bool = False) -> AsyncGenerator[Session]:
     """Beside whoever owns the database; a command that only reads never makes a new one."""
@@ -153,17 +181,19 @@ async def opened(url: str, *, create: bool = False) -> AsyncGenerator[Session]:
             "store-missing", "a database in memory ends with its process; there is nothing to look at",
             status=UNREACHABLE, hint="use sqlite:///file.db",
         )  # fmt: skip
-    if not create and not await is_there(url):
-        raise Problem(
-            "store-missing", f"there is no database {file_of(url) or shown_url(url)}", status=UNREACHABLE,
-            hint="--store URL names another; `penstock run` makes one",
-        )  # fmt: skip
-    async with open_engine(url, execute=False, settings=settings_of()) as engine:
-        session = Session(engine, url)
-        try:
-            yield session
-        finally:
-            await session.close()
+    with patience(url) as arrived:
+        if not create and not await is_there(url):
+            raise Problem(
+                "store-missing", f"there is no database {file_of(url) or shown_url(url)}", status=UNREACHABLE,
+                hint="--store URL names another; `penstock run` makes one",
+            )  # fmt: skip
+        async with open_engine(url, execute=False, settings=settings_of()) as engine:
+            arrived()
+            session = Session(engine, url)
+            try:
+                yield session
+            finally:
+                await session.close()
 
 
 def alive(owner: Owner) -> bool:

@@ -37,7 +37,9 @@ def handle_wait(flow: Flow, command: c.HandleWait) -> list[e.Event]:
     """Fire, skip or fail a waiting retry or timer; skip or fail a wait for a signal, an event, a form or a token."""
     run, key, act = flow.run, command.key, command.act
     if act not in WAIT_ACTS:
-        raise Rejected("act-unknown", f"`{act}` is not fire, skip or fail")
+        raise Rejected(
+            "act-unknown", f"`{act:.80}` is not fire, skip or fail", hint="take one of these"
+        )
     undoing = run.undoing.get(key)
     if undoing is not None and undoing.due is not None and undoing.due > command.at:
         return _handle_undo(command, undoing)
@@ -127,7 +129,11 @@ def _no_wait(flow: Flow, key: str, status: str = "") -> Rejected:
 def resolve_undo(flow: Flow, command: c.ResolveUndo) -> list[e.Event]:
     run = flow.run
     if command.act not in UNDO_ACTS:
-        raise Rejected("act-unknown", f"`{command.act}` is not accept, skip or retry")
+        raise Rejected(
+            "act-unknown",
+            f"`{command.act:.80}` is not accept, skip or retry",
+            hint="take one of these",
+        )
     failed = next((each for each in run.undo_failed if each.entry.key == command.key), None)
     if failed is None:
         keys = ", ".join(f"`{each.entry.key}`" for each in run.undo_failed) or "none"

@@ -72,7 +72,11 @@ def _waiting(flow: Flow, key: str) -> TaskState:
     except KeyError:
         state = None
     if state is None or state.status != WAITING:
-        raise Rejected("task-not-waiting", f"no task `{key}` waits in run {flow.run.id}")
+        raise Rejected(
+            "task-not-waiting",
+            f"no task `{key:.80}` waits in run {flow.run.id}",
+            hint="`why` lists what the run waits for, by key",
+        )
     return state
 
 

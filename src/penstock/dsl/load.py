@@ -29,7 +29,7 @@ from penstock.dsl.tree import (
     Reading,
     is_unicode,
 )
-from penstock.errors import DefinitionInvalid
+from penstock.errors import DefinitionInvalid, shown
 from penstock.model.definition import Definition
 
 Format = Literal["json", "yaml"]
@@ -209,12 +209,12 @@ def _not_json(document: Any) -> tuple[Path, str] | None:
             case dict():
                 for key, part in cast("dict[Any, Any]", value).items():
                     if not isinstance(key, str) or not is_unicode(key):
-                        return path, f"a key must be text, not {key!r}"
+                        return path, f"a key must be text, not {shown(key)}"
                     stack.append(((*path, key), part))
             case list():
                 stack.extend(((*path, i), part) for i, part in enumerate(cast("list[Any]", value)))
             case _:
-                return path, f"JSON can't hold {value!r:.40} of type {type(value).__name__}"
+                return path, f"JSON can't hold {shown(value)} of type {type(value).__name__}"
     return None
 
 

@@ -302,21 +302,8 @@ class Archives:
 
     async def import_runs(self, path: Path, *, take_open: bool = False) -> int:
         """Take all runs of a file that are not here yet; refused as a whole if one is here with another history."""
-        reader = await asyncio.to_thread(self._opened, path)
-        if self._engine.settings.audit_key is not None and not reader.signed:
-            raise Rejected(
-                "bundle-unsigned",
-                f"{path} is not signed, and this engine has an audit_key; nothing was imported",
-                hint="export it with the same audit_key; or, if you trust it, import it with an engine that has none",
-            )
-        await asyncio.to_thread(reader.verify)
-        for indexed in reader.index.runs:
-            if indexed.row.open and not take_open:
-                raise Rejected(
-                    "run-open",
-                    f"run {indexed.row.id} in {path} is open; nothing was imported",
-                    hint="where it came from it may still be executed; stop that engine, then say take_open",
-                )
+        key = self._engine.settings.audit_key
+        reader = await asyncio.to_thread(importable, path, key, take_open=take_open)
         return await self._take(reader, reader.index.runs)
 
     async def _take(self, reader: Reader, wanted: Sequence[Indexed]) -> int:
@@ -372,6 +359,26 @@ class Archives:
             payloads=[each.payload for each in run.events],
             blobs=run.blobs,
         )
+
+
+def importable(path: Path, key: bytes | None, *, take_open: bool) -> Reader:
+    """A file whose runs may be taken, as far as it alone can tell; needs no database."""
+    reader = Reader(path, key)
+    if key is not None and not reader.signed:
+        raise Rejected(
+            "bundle-unsigned",
+            f"{path} is not signed, and this engine has an audit_key; nothing was imported",
+            hint="export it with the same audit_key; or, if you trust it, import it with an engine that has none",
+        )
+    reader.verify()
+    for indexed in reader.index.runs:
+        if indexed.row.open and not take_open:
+            raise Rejected(
+                "run-open",
+                f"run {indexed.row.id} in {path} is open; nothing was imported",
+                hint="where it came from it may still be executed; stop that engine, then say take_open",
+            )
+    return reader
 
 
 def _commits(runs: Sequence[Indexed]) -> Iterator[list[Indexed]]:

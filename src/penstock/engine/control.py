@@ -259,7 +259,9 @@ class LocalControl:
         by: str | None = None, message_id: str = "",
     ) -> str:  # fmt: skip
         if not attributes:
-            raise Rejected("receiver-missing", "say which run: key=…, or attributes")
+            raise Rejected(
+                "receiver-missing", "it is not said which run", hint="add key=…, or attributes=…"
+            )
         wanted = kept(attributes)
         query = Query(status="OPEN", definition=definition, attributes=wanted, limit=2)
         rows = await self._engine.store.list(query)
@@ -314,7 +316,7 @@ class _Search:
         """The answer, or None; Rejected if there will be none."""
         row = await self._engine.store.find(self._id)
         if row is None:
-            raise NotFound(f"no run {self._id}")
+            raise NotFound(f"no run {self._id}", hint="`penstock list` shows the runs")
         if self._row is None or row.key != self._row.key:
             self._after = 0
         self._row = row
@@ -338,7 +340,11 @@ def _command(id: str, *body: Any) -> tuple[str, str] | None:
 
 def check_if_exists(if_exists: str) -> None:
     if if_exists not in IF_EXISTS:
-        raise Rejected("if-exists-unknown", f"`{if_exists}` is not one of: {', '.join(IF_EXISTS)}")
+        raise Rejected(
+            "if-exists-unknown",
+            f"`{if_exists:.80}` is no answer to a run that exists",
+            hint=f"take one of: {', '.join(IF_EXISTS)}",
+        )
 
 
 def _check_names(exclude: Any) -> None:
@@ -347,7 +353,7 @@ def _check_names(exclude: Any) -> None:
         raise Rejected(
             "exclude-invalid",
             f"`exclude` is {exclude!r:.80}, not a list of names of signals",
-            hint=f"say exclude=[{exclude!r:.80}]" if isinstance(exclude, str) else None,
+            hint=f"say exclude=[{exclude!r:.80}]" if isinstance(exclude, str) else "give names",
         )
 
 
@@ -356,5 +362,7 @@ def _check_signal(signals: Mapping[str, Any], definition: str, name: str) -> Non
     if name not in signals:
         known = ", ".join(sorted(signals)) or "none"
         raise Rejected(
-            "signal-undeclared", f"`{definition}` declares no signal `{name}`; it declares: {known}"
+            "signal-undeclared",
+            f"`{definition}` declares no signal `{name:.80}`; it declares: {known}",
+            hint="declare it by a task of type signal",
         )

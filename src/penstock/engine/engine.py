@@ -671,7 +671,10 @@ class Engine:
 
     def _store_failed(self, taken: Sequence[tuple[str, list[Item]]], error: StoreError) -> None:
         """Nothing was written. Callers are told; what nobody waits for is kept and tried again."""
-        log.error("store.failed", extra={"error": str(error)})
+        told = all(item.future is not None for _, items in taken for item in items)
+        log.log(
+            logging.INFO if told else logging.ERROR, "store.failed", extra={"error": str(error)}
+        )
         again = self._again
         for run_id, items in taken:
             self.cache.pop(run_id, None)

@@ -40,7 +40,7 @@ class Pausing:
         check_texts(definition=definition, by=by, reason=reason)
         store = self._engine.store
         if await store.definition(definition) is None:
-            raise NotFound(f"no definition `{definition}` is registered")
+            raise _unknown(definition)
         if await store.record(PAUSED, definition) is not None:
             return
         value = PausedDefinition(definition, self._engine.clock.now(), by, reason)
@@ -54,7 +54,11 @@ class Pausing:
         for _ in range(TRIES_MAX):
             record = await store.record(PAUSED, definition)
             if record is None:
-                raise Rejected("definition-not-paused", f"definition `{definition}` is not paused")
+                raise Rejected(
+                    "definition-not-paused",
+                    f"definition `{definition:.80}` is not paused",
+                    hint="`paused_definitions` lists those that are",
+                )
             kept, acts = await self._acts(definition)
             acts = [
                 *_with_pause(acts, _pause_of(record)),
@@ -80,7 +84,7 @@ class Pausing:
         check_texts(definition=definition)
         store = self._engine.store
         if await store.definition(definition) is None:
-            raise NotFound(f"no definition `{definition}` is registered")
+            raise _unknown(definition)
         record = await store.record(PAUSED, definition)
         _, acts = await self._acts(definition)
         return acts if record is None else _with_pause(acts, _pause_of(record))
@@ -100,6 +104,12 @@ class Pausing:
 
     async def _look(self, definition: str) -> None:
         await self._engine.load_paused()
+
+
+def _unknown(definition: str) -> NotFound:
+    return NotFound(
+        f"no definition `{definition:.80}` is registered", hint="`engine.register(…)` adds one"
+    )
 
 
 def _pause_of(record: Record) -> PausedDefinition:

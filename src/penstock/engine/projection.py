@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from penstock.engine import points
 from penstock.engine.listeners import checked_types, is_async
-from penstock.errors import NotFound, Rejected, RevisionConflict, StoreError
+from penstock.errors import NotFound, Rejected, RevisionConflict, StoreError, shown
 from penstock.model.codec import decode_event
 from penstock.ports.projections import CourseView, EventBatch, FollowedEvent, ProjectionView
 from penstock.ports.store import Record, Stored
@@ -579,12 +579,21 @@ def _check(name: str, handler: Any, batch: int) -> None:
     if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
         raise Rejected(
             "projection-invalid",
-            f"a projection's name has 1 to {NAME_CHARACTERS_MAX} printable characters, not {name!r:.80}",
+            f"a projection's name has 1 to {NAME_CHARACTERS_MAX} printable characters, not {shown(name, 80)}",
+            hint="give a text such as revenue",
         )
     if not callable(handler):
-        raise Rejected("projection-invalid", f"{handler!r:.80} cannot be called with a batch")
+        raise Rejected(
+            "projection-invalid",
+            f"{shown(handler, 80)} cannot be called with a batch",
+            hint="give a function of one argument",
+        )
     if not 1 <= batch <= BATCH_MAX:
-        raise Rejected("projection-invalid", f"a batch has 1 to {BATCH_MAX} events, not {batch}")
+        raise Rejected(
+            "projection-invalid",
+            f"a batch has 1 to {BATCH_MAX} events, not {batch}",
+            hint="leave it out",
+        )
 
 
 def _now() -> float:

@@ -105,7 +105,8 @@ class Queueing:
         if engine.owner is not None:
             return engine.attempts.dispatch.views()
         record = await engine.store.record(STATE, ALL)
-        found = [] if record is None else _WRITTEN.decode(record.value).queues
+        records = [] if record is None else [record]
+        found = [view for _, state in readable(_WRITTEN, records) for view in state.queues]
         known = {view.name: view for view in found}
         for each, kept in readable(DECODER, await self._records()):
             view = known.get(each.id)

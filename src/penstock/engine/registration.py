@@ -15,7 +15,7 @@ from penstock.dsl.compose import Composition
 from penstock.dsl.finding import Finding, did_you_mean
 from penstock.dsl.load import Loaded, refused
 from penstock.engine.engine import Engine
-from penstock.errors import NotFound, Rejected
+from penstock.errors import NotFound, Rejected, shown
 from penstock.model.codec import encode_definition
 from penstock.ports.activities import Served
 from penstock.ports.runs import Registered
@@ -41,9 +41,10 @@ def examine(
     if isinstance(source, str | Path):
         try:
             return examine_file(source, activities=activities)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # of a name that no file can have
+            why = error.strerror if isinstance(error, OSError) else "no file has such a name"
             raise NotFound(
-                f"cannot read {source}: {error.strerror}", hint="give a file, a text or a dict"
+                f"cannot read {shown(str(source))}: {why}", hint="give a file, a text or a dict"
             ) from error
     return examine_document(source, source=name, activities=activities)
 

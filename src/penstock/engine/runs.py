@@ -31,9 +31,17 @@ from penstock.engine.recovery import Ownership
 from penstock.engine.registration import register
 from penstock.engine.schedule_acts import ScheduleActs
 from penstock.engine.schedules import Schedules
-from penstock.engine.show import shown
+from penstock.engine.show import shown as shown_run
 from penstock.engine.why import why
-from penstock.errors import EvaluationError, Fenced, NotFound, Rejected, RunFailed, StoreCorrupt
+from penstock.errors import (
+    EvaluationError,
+    Fenced,
+    NotFound,
+    Rejected,
+    RunFailed,
+    StoreCorrupt,
+    shown,
+)
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
@@ -243,7 +251,10 @@ class LocalRuns:
         """One version, or the newest."""
         row = await self.engine.store.definition(id, version)
         if row is None:
-            raise NotFound(f"no definition `{id}`" + (f" version {version}" if version else ""))
+            raise NotFound(
+                f"no definition `{id:.80}`" + (f" version {version:.80}" if version else ""),
+                hint="`engine.register(…)` adds one",
+            )
         return decode_definition(row.document)
 
     async def find(self, id: str, generation: int | None = None) -> Row:
@@ -258,7 +269,7 @@ class LocalRuns:
         if at is not None:
             events = events[: _count_until(id, events, at)]
         plan = await self.engine.plan(row.definition, row.version)
-        return shown(row, plan, events)
+        return shown_run(row, plan, events)
 
     async def why(self, id: str) -> list[WhyView]:
         return await why(self.engine, id)
@@ -400,7 +411,8 @@ class LocalRuns:
                 known = ", ".join(flow.plan.queries) or "none"
                 return False, Rejected(
                     "query-unknown",
-                    f"`{flow.run.definition}` has no query `{name}`; it has: {known}",
+                    f"`{flow.run.definition}` has no query `{name:.80}`",
+                    hint=f"it has: {known}",
                 )
             if flow.run.closed:
                 return False, Rejected("run-closed", f"run {id} has ended {flow.run.status}")
@@ -450,7 +462,11 @@ class LocalRuns:
     async def snapshot(self, id: str, name: str, *, by: str | None = None) -> None:
         """Give this moment of the run a name, and keep its state."""
         if not name or not name.isprintable():
-            raise Rejected("name-invalid", "a snapshot needs a name of printable characters")
+            raise Rejected(
+                "name-invalid",
+                "a snapshot needs a name of printable characters",
+                hint="give another name",
+            )
         check_texts(by=by)
         engine = self.engine
         engine.snapshot_with(id)
@@ -501,7 +517,7 @@ class LocalRuns:
         if act == "submit":
             command = c.SubmitForm(at=at, key=key, output=encode_payload(data), by=by)
         elif by is None:
-            raise Rejected("who-missing", f"to {act} a form, say who does: by=…")
+            raise Rejected("who-missing", f"to {act} a form, say who does", hint="add by=…")
         elif act == "claim":
             command = c.ClaimForm(at=at, key=key, by=by)
         elif act == "release":
@@ -510,7 +526,9 @@ class LocalRuns:
             command = c.DelegateForm(at=at, key=key, by=by, to=to)
         else:
             raise Rejected(
-                "act-unknown", f"`{act}` is not submit, claim, release or delegate (with to=…)"
+                "act-unknown",
+                f"`{act}` is not submit, claim, release or delegate (with to=…)",
+                hint="take one of these; to delegate, say to whom",
             )
         await self.engine.command(id, identified(command, command_id))
 
@@ -539,9 +557,17 @@ class LocalRuns:
         limit: int = 10_000,
     ) -> Listening:
         if not callable(listener):
-            raise Rejected("listener-invalid", f"{listener!r:.80} cannot be called with a change")
+            raise Rejected(
+                "listener-invalid",
+                f"{shown(listener)} cannot be called with a change",
+                hint="give a function of one argument",
+            )
         if limit < 1:
-            raise Rejected("listener-invalid", f"a listener's limit is at least 1, not {limit}")
+            raise Rejected(
+                "listener-invalid",
+                f"a listener's limit is at least 1, not {limit}",
+                hint="leave it out",
+            )
         return self.engine.listeners.add(
             listener, types=checked_types(types), definition=definition, run=run, limit=limit
         )
@@ -577,21 +603,28 @@ def _count_until(id: str, events: Sequence[Event], at: Moment) -> int:
         for count, event in enumerate(events, 1):
             if isinstance(event, SnapshotTaken) and event.name == at:
                 return count
-        raise NotFound(f"run {id} has no snapshot `{at}`")
+        raise NotFound(
+            f"run {id} has no snapshot `{at:.80}`",
+            hint="`run.history()` has the names, in its `snapshot_taken`",
+        )
     if isinstance(at, int):
         if not 1 <= at <= len(events):
-            raise NotFound(f"run {id} has events 1 to {len(events)}, not {at}")
+            raise NotFound(
+                f"run {id} has events 1 to {len(events)}, not {at}", hint="take one of these"
+            )
         return at
     count = sum(1 for event in events if event.at <= at.timestamp())
     if not count:
-        raise NotFound(f"run {id} did not exist at {at.isoformat()}")
+        raise NotFound(
+            f"run {id} did not exist at {at.isoformat()}", hint="its first event says when it began"
+        )
     return count
 
 
 def _check_priority(priority: Any) -> None:
     if priority is not None and not (isinstance(priority, str) and priority in PRIORITIES):
         raise Rejected(
-            "priority-unknown", f"`{priority!s:.40}` is no priority; take high, normal or low"
+            "priority-unknown", f"{shown(priority)} is no priority", hint="take high, normal or low"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 from msgspec import Struct
 
-from penstock.errors import PayloadInvalid, PayloadTooLarge
+from penstock.errors import PayloadInvalid, PayloadTooLarge, shown
 
 INLINE_PAYLOAD_BYTES_MAX = 1024 * 1024
 """What stands in its event; larger ones are kept beside it (SPEC 4.10)."""
@@ -102,7 +102,7 @@ def _inspect(value: Any, path: list[Any], above: list[int]) -> None:
         if isinstance(value, dict) and not isinstance(key, str):
             name = type(key).__name__
             raise PayloadInvalid(
-                f"{_place(path)} has the key {_short(key)} of type {name}; keys must be text"
+                f"{_place(path)} has the key {shown(key, TEXT_CHARACTERS_MAX)} of type {name}; keys must be text"
             )
         path.append(key)
         _inspect(child, path, above)
@@ -153,19 +153,13 @@ def _place(path: list[Any]) -> str:
 
 def _step(key: str) -> str:
     return (
-        f".{key}" if key.isidentifier() and len(key) <= TEXT_CHARACTERS_MAX else f"[{_short(key)}]"
+        f".{key}"
+        if key.isidentifier() and len(key) <= TEXT_CHARACTERS_MAX
+        else f"[{shown(key, TEXT_CHARACTERS_MAX)}]"
     )
 
 
 def _reason(culprit: Any, error: Exception) -> str:
     if isinstance(error, UnicodeError):
         return "the text holds half of a surrogate pair"
-    return f"{_short(culprit)} is of type {type(culprit).__qualname__}"
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:
-        text = f"a {type(value).__qualname__}"
-    return text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "…"
+    return f"{shown(culprit, TEXT_CHARACTERS_MAX)} is of type {type(culprit).__qualname__}"

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from penstock.errors import Rejected
+from penstock.errors import Rejected, shown
 from penstock.model.definition import Definition
 from penstock.model.queue import QueueView
+from penstock.ports.arguments import checked
 from penstock.ports.batches import Batch, Batches
 from penstock.ports.bus import EngineBus
 from penstock.ports.control import DefinitionAct, PausedDefinition, Preview
@@ -35,6 +36,7 @@ from penstock.sdk.filters import checked_query
 from penstock.sdk.projection import Projection
 
 
+@checked
 class Run:
     """A handle to one run; cheap, and valid in any process."""
 
@@ -203,6 +205,7 @@ class Run:
         return self._runs.watch(self.id)
 
 
+@checked
 class Engine:
     """What `penstock.open` gives."""
 
@@ -518,7 +521,11 @@ class Engine:
 def _id_of(definition: Any) -> str:
     if isinstance(definition, str):
         return definition
-    raise Rejected("id-invalid", f"{definition!r} is not the id of a definition")
+    raise Rejected(
+        "id-invalid",
+        f"{shown(definition)} is not the id of a definition",
+        hint="give its id",
+    )
 
 
 def _many(values: Any) -> Sequence[Any]:
@@ -526,7 +533,9 @@ def _many(values: Any) -> Sequence[Any]:
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
         return [*cast("Iterable[Any]", values)]
     raise Rejected(
-        "starts-invalid", f"{values!r:.80} is one value, not a list with one for each run"
+        "starts-invalid",
+        f"{shown(values)} is one value, not a list with one for each run",
+        hint="give a list",
     )
 
 
@@ -538,9 +547,11 @@ def _moment(deadline: Any) -> float | None:
     if not isinstance(deadline, datetime):
         raise Rejected(
             "time-invalid",
-            f"`deadline` is {deadline!r:.80}, not a time",
+            f"`deadline` is {shown(deadline)}, not a time",
             hint="a datetime with its zone, or a timedelta from now",
         )
     if deadline.tzinfo is None:
-        raise Rejected("zone-missing", "a deadline needs a time zone")
+        raise Rejected(
+            "zone-missing", "a deadline needs a time zone", hint="as datetime.now(UTC) has one"
+        )
     return deadline.timestamp()
