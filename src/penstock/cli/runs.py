@@ -341,7 +341,7 @@ def terminate_command(
 
 async def _with_hint(error: Rejected, run: Run, url: str) -> Rejected:
     """What can be done instead, where the refusal does not say it."""
-    if error.hint:
+    if error.hint and error.code != "task-not-waiting":  # of which we know more
         return error
     id, flag = quote(run.id), store_flag(url)
     if error.code == "run-closed":
