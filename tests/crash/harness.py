@@ -26,6 +26,8 @@ from support.postgres import Server
 
 HERE = Path(__file__).resolve().parent
 KILLED = -signal.SIGKILL
+BIRTH_SECONDS_MAX = 60.0
+"""On a busy machine the nursery imports the engine for many seconds."""
 WAIT_SECONDS_MAX = 900
 """Longer than a life takes: one that is stuck says so itself (`victim.watch_over`), and where."""
 WORDS_BYTES_MAX = 6000
@@ -89,7 +91,7 @@ class Nursery:
         self.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(BIRTH_SECONDS_MAX)
         self._selector.close()
         assert self._process.stdout is not None
         self._process.stdout.close()
@@ -101,7 +103,7 @@ class Nursery:
         self._begun = self._path.stat().st_size
         self._process.stdin.write(msgspec.json.encode(orders) + b"\n")
         self._process.stdin.flush()
-        self.pid = self._line(10)
+        self.pid = self._line(BIRTH_SECONDS_MAX)
         return self.pid
 
     def wait(self, seconds_max: float = WAIT_SECONDS_MAX) -> int:
