@@ -8,18 +8,19 @@ has a type are put to the solver.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
-from penstock.core.plan import Edge, Guard, Node, ScopePlan
+from penstock.core.plan import Node, ScopePlan
 from penstock.dsl.finding import Path
 from penstock.errors import ExpressionError
 from penstock.expr.compile import Expression, compile_expression
 from penstock.expr.tree import Binary, Literal
 from penstock.expr.typecheck import check
 from penstock.model.run import PENDING
-from penstock.verify.cases import Read
+from penstock.verify.cases import ABSENT, Read, Values
 from penstock.verify.driving import Goal, failing
+from penstock.verify.escapes import Escape, dead, fails, not_done
 from penstock.verify.knowledge import Knowledge, Known, dominators
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
@@ -37,6 +38,8 @@ MODEST = 1_000_000
 """What fails only with larger numbers is left out."""
 QUESTIONS_MAX = 150
 """Put to the solver in one verification."""
+DRIVES_MAX = 40
+"""Runs that are driven where playing the solver's values did not come there by itself."""
 ESCAPES_MAX = 8
 """Ways round one task that are tried."""
 
@@ -45,15 +48,6 @@ HINTS = {
     "fails": "let a schema rule it out, or ask first",
     "untyped": "say in an `inputSchema` or `outputSchema` what is there",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Escape:
-    """A way on which a task does not complete: what conditions come to, and which task fails."""
-
-    words: str
-    asks: tuple[tuple[Guard, bool], ...] = ()
-    failed: str = ""
 
 
 def check_dataflow(subject: Subject) -> None:
@@ -69,11 +63,14 @@ class DataFlow:
         self._orders = Orders(subject.plan)
         self._writers = _writers(subject)
         self._untyped: dict[str, tuple[Path, list[str]]] = {}
+        self._refuted: set[Read] = set()
+        """What is read by what was shown to fail."""
+        self._doubts: list[tuple[Use, str, str, str]] = []
         self._surely: set[str] = set()
         """Tasks of which it was shown that there is no way round them to what is looked at."""
         self._above: dict[str, dict[str, str | None]] = {}
         """By scope: dominators."""
-        self._questions = 0
+        self._questions = self._drives = 0
         self._sound = True
 
     def check(self) -> None:
@@ -82,12 +79,18 @@ class DataFlow:
             count += 1
             self._use(use)
         self._sound = check_parameters(self._subject, self._knowledge) and self._sound
+        self._say_doubts()
         self._say_untyped()
         if self._sound:
             message = "all that tasks read is there on every path, and fits"
             self._subject.prove(RULE, f"{message} ({count} reads)")
 
     def _use(self, use: Use) -> None:
+        driver = self._subject.driver
+        if driver is not None and not use.final:
+            explored = driver.holder(use.node.path).explored
+            if use.node.id not in explored.fired and not explored.over:
+                return  # no run comes there
         place = self._knowledge.at if use.ended else self._knowledge.before
         known = place(use.scope, use.node)
         if not use.defaulted and self._lacking(use, known):
@@ -96,7 +99,7 @@ class DataFlow:
             return
         known = self._sure_of(known)
         reads = simple_paths(use.expression.tree)
-        boolean = "conditions" not in use.where or use.expression.type.name == "bool"
+        boolean = not use.decides or use.expression.type.name == "bool"
         if reads is not None and boolean and all(self._certain(read, known) for read in reads):
             return
         vague = [r for r in use.expression.reads if not self._knowledge.typed(r, known)]
@@ -187,7 +190,7 @@ class DataFlow:
                     doubt = doubt or f"perhaps {message}: {answer.reason}"
                 case Solution():
                     goal = _without(use, node) if use.whole else failing(use.code, use.target)
-                    scenario = self._player.play(answer, goal)
+                    scenario = self._shown(use, answer, goal)
                     if scenario is not None:
                         self._said(use, message, scenario)
                         return True
@@ -196,13 +199,13 @@ class DataFlow:
             self._surely.add(node.id)
         if doubt is None or use.whole:
             return False
-        self._sound = False
-        self._subject.doubt(RULE, "input-missing", use.where, doubt, HINTS["missing"])
+        self._doubt(use, "input-missing", doubt, HINTS["missing"])
         return True
 
     def _said(self, use: Use, message: str, scenario: Scenario) -> None:
         self._sound = False
         if not use.whole:
+            self._refuted |= use.expression.reads
             self._subject.refute(RULE, "input-missing", use.where, message, scenario, HINTS["missing"])  # fmt: skip
             return
         text = f"{message}; it is called with null then, and nothing says that it takes it"
@@ -212,6 +215,24 @@ class DataFlow:
             "input-missing", use.where, text, HINTS["missing"], level="warning", counterexample=scenario
         )  # fmt: skip
         self._subject.proofs.append(Proof(RULE, "unknown", text))
+
+    def _shown(self, use: Use, answer: Solution, goal: Goal) -> Scenario | None:
+        """A run with these values, as it comes or driven to where they are used."""
+        found = self._player.play(answer, goal)
+        driver = self._subject.driver
+        if found is not None or driver is None or use.final or self._drives >= DRIVES_MAX:
+            return found
+        self._drives += 1
+        holder = driver.holder(use.node.path)
+        trail = holder.explored.fired.get(use.node.id)
+        if trail is None:
+            return None
+        variables = answer.values.variables()
+        given: Values = {}
+        for read in use.expression.reads:
+            if read[0] == "input" or (read[0] == "tasks" and read[2:3] == ("output",)):
+                given[read] = _at(variables, read)
+        return driver.drive(driver.route_to(holder, trail), goal, given=given)
 
     def _sure_of(self, known: Known) -> Known:
         """The same, with the tasks round which there is no way."""
@@ -246,14 +267,14 @@ class DataFlow:
     def _round(
         self, outer: ScopePlan, reader: Node, scope: ScopePlan, node: Node
     ) -> Iterator[Escape]:
-        yield from _not_done(node)
+        yield from not_done(node)
         inner, at = scope, node
         while inner is not outer:
             yield from self._not_taken(inner, at, None)
             assert inner.parent is not None
             inner, at = inner.parent, inner.parent.nodes[inner.owner]
             if at.loop is None:
-                yield from _not_done(at)
+                yield from not_done(at)
         yield from self._not_taken(outer, at, reader)
 
     def _not_taken(self, scope: ScopePlan, node: Node, reader: Node | None) -> Iterator[Escape]:
@@ -270,13 +291,13 @@ class DataFlow:
         while at is not None and at not in shared:
             current = scope.nodes[at]
             if len(current.arrivals) == 1:
-                yield from _dead(scope, current.arrivals[0])
+                yield from dead(scope, current.arrivals[0])
             elif current.arrivals and all(e.guard is not None for e in current.arrivals):
                 asks = tuple((e.guard, False) for e in current.arrivals if e.guard is not None)
                 yield Escape(f"where no link to `{at}` is taken", asks)
             at = above.get(at)
             if at is not None and at not in shared and at != node.id:
-                yield from _fails(scope.nodes[at])
+                yield from fails(scope.nodes[at])
 
     # --- what may fail -------------------------------------------------------------------------------------------
 
@@ -318,22 +339,32 @@ class DataFlow:
             case Impossible():
                 return
             case Unknown():
-                self._sound = False
                 text = f"perhaps {message}: {answer.reason}"
-                self._subject.doubt(RULE, code, use.where, text, answer.hint or HINTS["fails"])
+                self._doubt(use, code, text, answer.hint or HINTS["fails"])
             case Solution():
-                self._sound = False
-                scenario = self._player.play(answer, failing(use.code, use.target))
-                if scenario is not None:
-                    self._subject.refute(RULE, code, use.where, message, scenario, HINTS["fails"])
+                scenario = self._shown(use, answer, failing(use.code, use.target))
+                if scenario is None:
+                    text = f"perhaps {message}: no run was found that comes there with such values"
+                    self._doubt(use, code, text, HINTS["fails"])
                     return
-                text = f"perhaps {message}: no run was found that comes there with such values"
-                self._subject.doubt(RULE, code, use.where, text, HINTS["fails"])
+                self._sound = False
+                self._refuted |= use.expression.reads
+                self._subject.refute(RULE, code, use.where, message, scenario, HINTS["fails"])
+
+    def _doubt(self, use: Use, code: str, message: str, hint: str) -> None:
+        self._doubts.append((use, code, message, hint))
+
+    def _say_doubts(self) -> None:
+        """But for what another task is shown to fail by: this one may never come to it."""
+        for use, code, message, hint in self._doubts:
+            if not use.expression.reads & self._refuted:
+                self._sound = False
+                self._subject.doubt(RULE, code, use.where, message, hint)
 
     def _error(self, use: Use, known: Known) -> Ask:
         """It gives nothing at all; of a condition, also that it gives no bool."""
         expression = self._knowledge.expression(use.expression, known)
-        if "conditions" in use.where or use.where[-1] in ("while", "until"):
+        if use.decides:
             return expression, "error"
         tree = Binary(0, "==", expression.tree, Literal(0, None))
         text = f"({expression.text}) == null"
@@ -394,36 +425,12 @@ def _writers(subject: Subject) -> dict[str, list[tuple[ScopePlan, Node]]]:
     return found
 
 
-def _not_done(node: Node) -> Iterator[Escape]:
-    """It is reached, and does not complete."""
-    for guard in node.conditions:
-        yield Escape(f"where `{node.id}` is skipped: `{guard.text}` does not hold", ((guard, False),))  # fmt: skip
-    if node.type == "loop" and "while" in node.formulas:
-        yield Escape(f"where `{node.id}` makes no pass", ((node.formulas["while"], False),))
-    yield from _fails(node)
-
-
-def _fails(node: Node) -> Iterator[Escape]:
-    if any(out.edge.on != "success" for out in node.outs) and node.loop is None:
-        yield Escape(f"where `{node.id}` fails", failed=node.id)
-
-
-def _dead(scope: ScopePlan, edge: Edge) -> Iterator[Escape]:
-    """Ways to let that link not be taken."""
-    source = scope.nodes.get(edge.source)
-    words = f"where the link `{edge.name}` is not taken"
-    if edge.on == "error":
-        yield Escape(f"where `{edge.source}` does not fail")
-    if source is not None and source.gateway == "exclusive":
-        default = source.config.get("default")
-        for out in source.outs:
-            other = out.edge
-            if other is edge and default != edge.target:
-                break
-            if other is not edge and other.guard is not None and other.target != default:
-                yield Escape(words, ((other.guard, True),))
-    if edge.guard is not None:
-        yield Escape(words, ((edge.guard, False),))
+def _at(variables: Any, path: Read) -> Any:
+    for name in path:
+        if not isinstance(variables, Mapping) or name not in variables:
+            return ABSENT
+        variables = cast("Mapping[str, Any]", variables)[name]
+    return variables
 
 
 def _required(schema: Any, path: Read) -> bool:

@@ -57,6 +57,8 @@ class Use:
     final: bool = False
     """Asked when the run is over."""
     defaulted: bool = False
+    decides: bool = False
+    """It must come to true or false."""
     ended: bool = False
     """Asked once the task is over."""
 
@@ -78,43 +80,47 @@ def uses(plan: Plan) -> Iterator[Use]:
 
 def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
     held: list[Guard] = []
-    for where, moment, part in parts_of(node, place(scope, node.id)):
-        if "onError" in where:
+    at = place(scope, node.id)
+    for where, moment, part in parts_of(node, at):
+        field = where[len(at)]
+        if field == "onError":
             continue  # asked after a failure, of which less is known
         ended = moment == "end"
         make = partial(Use, scope, node, target=node.path, conditions=tuple(held), ended=ended)
         words = f"`{where[-1]}` of `{node.path}`"
         match part:
-            case Guard() if "conditions" in where:
-                words = f"a condition of `{node.path}`"
-                yield make(where, words, part.expression, "expression-failed")
-                held.append(part)
-            case Guard() | Formula():
+            case Guard():
+                if field == "conditions":
+                    words = f"a condition of `{node.path}`"
+                    held.append(part)
+                yield make(where, words, part.expression, "expression-failed", decides=True)
+            case Formula():
                 yield make(where, words, part.expression, "expression-failed")
             case Input():
-                yield from _of_input(node, where, part, make, env)
+                undo = field == "compensate"
+                yield from _of_input(node, where, part, make, env, undo=undo)
             case Value():
-                for at, expression in _embedded(_written(node, where), where, env):
-                    yield make(at, words, expression, "expression-failed")
+                text = _written(node, where, config=field == "config")
+                for inside, expression in _embedded(text, where, env):
+                    yield make(inside, words, expression, "expression-failed")
             case _:
                 pass
 
 
-def _written(node: Node, where: Path) -> Any:
-    """The text of a config field or an action."""
-    if "config" in where:
+def _written(node: Node, where: Path, *, config: bool) -> Any:
+    """The text of a config field or of an action of `onComplete`."""
+    if config:
         return node.config[str(where[-1])]
-    action = (node.task.on_complete if "onComplete" in where else node.task.on_error)[int(where[-2])]  # fmt: skip
-    return getattr(action, str(where[-1]))
+    return getattr(node.task.on_complete[int(where[-2])], str(where[-1]))
 
 
 def _of_input(
-    node: Node, where: Path, given: Input, make: Callable[..., Use], env: Environment
+    node: Node, where: Path, given: Input, make: Callable[..., Use], env: Environment, *, undo: bool
 ) -> Iterator[Use]:
     words = f"input `{given.name}` of `{node.path}`"
     if given.template is not None:
         inputs = node.task.inputs
-        if "compensate" in where and node.task.compensate is not None:
+        if undo and node.task.compensate is not None:
             inputs = node.task.compensate.inputs or {}
         text = inputs[given.name].template
         for at, expression in _embedded(text, (*where, "template"), env):

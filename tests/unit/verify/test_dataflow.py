@@ -159,6 +159,18 @@ tasks:
   a: {do: any, outputSchema: {type: object, properties: {z: {type: string}}, required: [z]}}
   m: {type: map, after: [a], items: "[1, 2]", body: {do: any, inputs: {z: {from: a, path: $.z}, i: {from: item}}}}
 """,
+        # Templates in a body; a task may be called as a field is.
+        """\
+inputSchema: {type: object, properties: {url: {type: string}}, required: [url]}
+tasks:
+  conditions:
+    type: map
+    items: "[1, 2]"
+    body:
+      tasks:
+        config: {type: http, method: GET, url: "${input.url}/${index}"}
+        onError: {type: publish, topic: t, payload: {n: "${index}"}, after: [config]}
+""",
     ],
 )
 def test_near_misses(text: str) -> None:
