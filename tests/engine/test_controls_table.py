@@ -33,6 +33,19 @@ DEFINITION = {
 }  # fmt: skip
 
 
+TASKS: dict[str, Any] = DEFINITION["tasks"]  # type: ignore[assignment]
+MORE = {
+    **DEFINITION, "version": "more", "timeouts": {"run": "20h"},
+    "tasks": {**TASKS, "after": {"do": "make", "after": "last"}},
+}  # fmt: skip
+"""Every run of the subject can become one of this version."""
+OTHER = {
+    **DEFINITION, "version": "other", "timeouts": {"run": "20h"},
+    "tasks": {**TASKS, "made": {"do": "end", "compensate": "unmake", "inputs": {"how": {"value": "well"}}}},
+}  # fmt: skip
+"""No run that has begun can: what it made may have to be undone."""
+
+
 @activity
 async def make() -> str:
     return "made"
@@ -160,6 +173,8 @@ def controls(
         "fail by token": lambda: engine.fail(token, "no"),
         "submit a form": lambda: run.submit("wait", {}),
         "name a snapshot": lambda: run.snapshot("here"),
+        "migrate": lambda: run.migrate("more"),
+        "migrate, not safe": lambda: run.migrate("other"),
     }  # fmt: skip
 
 
@@ -211,7 +226,8 @@ async def rows() -> list[list[str]]:
     found: list[list[str]] = []
     definition = {**DEFINITION, "timeouts": {"run": "20h"}}
     async with harness(activities=[make, unmake, end]) as engine:
-        await engine.register(definition)
+        for each in (MORE, OTHER, definition):
+            await engine.register(each)
         run = await engine.start("subject", {"how": "well"})
         for control in controls(engine, run, {}):
             line = [control]

@@ -26,7 +26,7 @@ from penstock.model.codec import (  # noqa: E402
     encode_run,
 )
 from penstock.model.run import Run  # noqa: E402
-from support.world import NOON, Case, given  # noqa: E402
+from support.world import NOON, Case, World, given, plan_of  # noqa: E402
 
 MAKERS: dict[str, Callable[[], Case]] = {}
 
@@ -377,6 +377,76 @@ tasks:
     return run
 
 
+@golden
+def migrated() -> Case:
+    """Moved twice: with a task renamed, one dropped, one passed, data and timeout of its own; then another; completed."""
+    kin: dict[str, Plan] = {}
+    for number, text in enumerate(VERSIONS, 1):
+        plan_of(text).join(kin, str(number))
+    run = World(kin["1"]).start(None, {"n": 3})
+    run.complete("old", 1)
+    run.complete("made[1]/made", 2)
+    run.command(
+        c.MigrateRun(
+            at=run.world.now + 1, version="2", mapping={"wait": "ask", "part/y": "part/z"}, by="ann", reason="new bank"
+        )
+    )  # fmt: skip
+    run.complete("part[0]/x", 5)
+    run.complete("part[0]/z", 6)
+    run.complete("part[1]/x", 7)
+    run.complete("part[1]/z", 8)
+    run.complete("made[1]/tail", 4)
+    run.complete("made[2]/made", 9)
+    run.command(c.MigrateRun(at=run.world.now + 2, version="3"))
+    run.complete("made[2]/tail", 9)
+    run.signal("go", {"yes": True})
+    run.complete("last", 10)
+    return run
+
+
+VERSIONS = (
+    """
+data: {total: {value: 1}}
+tasks:
+  old: {do: x}
+  made: {do: x, compensate: undo, after: old}
+  tail: {do: x, after: made}
+  wait: {type: signal, name: go, timeout: 1h, after: old}
+  part: {type: map, items: '[1, 2]', limit: 1, body: {tasks: {x: {do: x}, y: {do: y, after: x}}}, after: old}
+  last: {do: x, after: [tail, wait, part]}
+links:
+  - {from: tail, to: made, when: iteration < 2}
+""",
+    """
+timeouts: {run: 2h}
+data: {total: {value: 2}, seen: {value: [1]}}
+tasks:
+  early: {do: x}
+  made: {do: x, compensate: undo, after: early}
+  tail: {do: x, after: made}
+  ask: {type: signal, name: go, timeout: 1h, after: early}
+  part: {type: map, items: '[1, 2]', limit: 1, body: {tasks: {x: {do: x}, z: {do: y, after: x}}}, after: early}
+  last: {do: x, after: [tail, ask, part]}
+links:
+  - {from: tail, to: made, when: iteration < 2}
+""",
+    """
+data: {total: {value: 2}, seen: {value: [1]}}
+tasks:
+  early: {do: x}
+  made: {do: x, compensate: undo, after: early}
+  tail: {do: x, after: made}
+  ask: {type: signal, name: go, timeout: 1h, after: early}
+  part: {type: map, items: '[1, 2]', limit: 1, body: {tasks: {x: {do: x}, z: {do: y, after: x}}}, after: early}
+  last: {do: x, inputs: {all: '${tasks.part.output}', seen: '${data.seen}'}, after: [tail, ask, part]}
+links:
+  - {from: tail, to: made, when: iteration < 2}
+outputs: {last: tasks.last.output, total: data.total}
+""",
+)
+"""Of the definition of `migrated`."""
+
+
 def digest(name: str) -> str:
     """Of every state between two turns on the way, the last one included."""
     found = hashlib.sha256()
@@ -389,6 +459,10 @@ def digest(name: str) -> str:
 def replay(name: str) -> Iterator[tuple[Flow, bytes]]:
     """The flow before each event of a golden history, and that event as stored; last the flow at the end."""
     plan = Plan(decode_definition((HERE / f"{name}.definition.json").read_bytes()))
+    for path in HERE.glob(f"{name}.definition-*.json"):
+        plan.join(plan.kin, "1")
+        version = path.name.removesuffix(".json").rpartition("-")[2]
+        Plan(decode_definition(path.read_bytes())).join(plan.kin, version)
     flow = Flow(Run(id="run"), plan)
     for line in (HERE / f"{name}.jsonl").read_bytes().splitlines():
         yield flow, line
@@ -402,7 +476,10 @@ def main() -> None:
         if not path.exists():
             case = make()
             path.write_bytes(b"".join(payload + b"\n" for payload in case.stored))
-            (HERE / f"{name}.definition.json").write_bytes(encode_definition(case.plan.definition))
+            for version, plan in (case.plan.kin or {"1": case.plan}).items():
+                more = "" if version == "1" else f"-{version}"
+                file = HERE / f"{name}.definition{more}.json"
+                file.write_bytes(encode_definition(plan.definition))
         elif "--digests" not in sys.argv:
             continue
     for path in HERE.glob("*.jsonl"):

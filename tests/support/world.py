@@ -56,7 +56,7 @@ class Case:
     """One run: its flow, its history as stored, and what the world still has to do for it."""
 
     def __init__(self, world: World, id: str, plan: Plan) -> None:
-        self.world, self.id, self.plan = world, id, plan
+        self.world, self.id = world, id
         self.flow = Flow(Run(id=id), plan)
         self.stored: list[bytes] = []
         self.events: list[e.Event] = []
@@ -75,6 +75,11 @@ class Case:
     @property
     def run(self) -> Run:
         return self.flow.run
+
+    @property
+    def plan(self) -> Plan:
+        """Of the version that it is of now."""
+        return self.flow.plan
 
     @property
     def status(self) -> str:
@@ -322,6 +327,11 @@ class Case:
     def terminate(self) -> list[e.Event]:
         return self.command(c.TerminateRun(at=self.world.now))
 
+    def migrate(self, version: str, mapping: Mapping[str, str] | None = None) -> list[e.Event]:
+        return self.command(
+            c.MigrateRun(at=self.world.now, version=version, mapping=dict(mapping or {}))
+        )
+
     def walked(self) -> Walk:
         walk = Walk(self.id, self.plan)
         for payload in self.stored:
@@ -431,7 +441,7 @@ class World:
                 at=self.now,
                 id=id,
                 definition=plan.definition.id,
-                version="1",
+                version=plan.version or "1",
                 input=encode(input),
                 **more,
             )

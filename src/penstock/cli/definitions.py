@@ -249,7 +249,7 @@ async def _draw_run(id: str, width: int | None, as_json: bool, url: str) -> int:
         view = await run.show()
         followed = Followed(id, await session.plan(view.definition, view.version))
         for item in items:
-            followed.take(item.seq, item.event)
+            await followed.follow(item.seq, item.event, session.definition)
     now = time.time()
     decided = followed.links()
     if as_json:

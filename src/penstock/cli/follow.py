@@ -7,6 +7,7 @@ were taken and how each task ended, which the state of a closed run no longer ha
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.cli.graph import Link, Look, Task
@@ -14,11 +15,13 @@ from penstock.cli.humane import duration, until
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.owed import Reason, reasons
-from penstock.core.plan import BACK, Node, Out, Plan
+from penstock.core.plan import BACK, NeedPlan, Node, Out, Plan
 from penstock.model import events as e
 from penstock.model.definition import Definition
 from penstock.model.run import CLOSED, OPEN_TASK, PENDING, Run, Scope, TaskState
 
+Versions = Callable[[str, str], Awaitable[Definition]]
+"""Gives a version of a definition."""
 EVENTS_KEPT = 200
 SPINNER = "◐◓◑◒"
 SYMBOLS = {
@@ -46,6 +49,17 @@ class Traced(Flow):
                 self.links[out.edge.index] = "dead"
         super().route(path, scope, out, taken, rescue)
 
+    def move_links(self, event: e.RunMigrated) -> None:
+        """The links that are decided, by their places in another version."""
+        names, new = event.mapping, self.plan.of(event.version).definition
+        places = {(link.from_, link.to, link.on): place for place, link in enumerate(new.links)}
+        decided, self.links = self.links, {}
+        for place, state in decided.items():
+            link = self.plan.definition.links[place]
+            name = names.get(link.from_, link.from_), names.get(link.to, link.to), link.on
+            if name in places:
+                self.links[places[name]] = state
+
 
 def _outermost(plan: Plan, path: str) -> bool:
     """The scope holds tasks of the definition itself: the run, or a pass of a natural loop in it."""
@@ -71,7 +85,6 @@ class Followed:
 
     def __init__(self, run_id: str, plan: Plan) -> None:
         self.flow = Traced(Run(id=run_id), plan)
-        self.plan = plan
         self.lines: deque[Line] = deque(maxlen=EVENTS_KEPT)
         self.result: bytes | None = None
         self._root: Scope | None = None
@@ -82,6 +95,11 @@ class Followed:
     @property
     def run(self) -> Run:
         return self.flow.run
+
+    @property
+    def plan(self) -> Plan:
+        """Of the version that the run is of now."""
+        return self.flow.plan
 
     @property
     def definition(self) -> Definition:
@@ -95,10 +113,21 @@ class Followed:
     def closed(self) -> bool:
         return self.run.status in CLOSED
 
+    async def follow(self, seq: int, event: e.Event, versions: Versions) -> None:
+        """As `take`, with the versions that the run goes through loaded when they are come to."""
+        while True:
+            try:
+                return self.take(seq, event)
+            except NeedPlan as need:
+                found = await versions(self.definition.id, need.version)
+                Plan(found).join(self.plan.kin, need.version)
+
     def take(self, seq: int, event: e.Event) -> None:
         """Fold the next event; one that is known already changes nothing."""
         if seq <= self.run.revision:
             return
+        if isinstance(event, e.RunMigrated):
+            self.flow.move_links(event)
         key = getattr(event, "key", "")
         top = key.partition("/")[0].partition("[")[0]
         self._remember()
@@ -373,6 +402,12 @@ def told(event: e.Event) -> str:
             what = "retried" if event.cause == "retry" else "reset"
             start = f", beginning with {event.task}" if event.task else ""
             return f"{what}: goes on from event {event.to} of generation {event.of}{start}" + _who(
+                event.by, event.reason
+            )
+        case e.RunMigrated():
+            names = ", ".join(f"{before} is {after}" for before, after in event.mapping.items())
+            renamed = f" ({names})" if names else ""
+            return f"moved from version {event.was} to {event.version}{renamed}" + _who(
                 event.by, event.reason
             )
         case e.RunContinued():

@@ -26,7 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {"list": "reading", "show": "reading", "why": "reading", "history": "reading", "queues": "queues", "graph": "definitions"},
     "Act": {
         "signal": "runs", "submit": "runs", "pause": "runs", "resume": "runs", "cancel": "runs", "terminate": "runs",
-        "retry": "control", "reset": "control", "fire": "control", "skip": "control", "fail": "control", "undo": "control",
+        "retry": "control", "reset": "control", "migrate": "migrate", "fire": "control", "skip": "control", "fail": "control", "undo": "control",
         "attributes": "control", "complete": "control", "paused": "control", "batches": "control",
     },
     "Keep": {

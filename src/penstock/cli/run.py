@@ -176,7 +176,7 @@ async def _watch(
         say(f"{paint('note', 'hint')}: {owner_text(owner)}; this one stands by")
     lively = not plain and sys.stdout.isatty() and sys.stderr.isatty()
     lines = None if lively else Plain(followed, url)
-    following = asyncio.ensure_future(_follow(run, followed, lines))
+    following = asyncio.ensure_future(_follow(engine, run, followed, lines))
     stopping = asyncio.ensure_future(stop.wait())
     try:
         if lively:
@@ -199,12 +199,12 @@ async def _watch(
     return followed
 
 
-async def _follow(run: Run, followed: Followed, lines: Plain | None) -> None:
+async def _follow(engine: Engine, run: Run, followed: Followed, lines: Plain | None) -> None:
     import asyncio
 
     waiting: asyncio.TimerHandle | None = None
     async for change in run.watch():
-        followed.take(change.seq, change.event)
+        await followed.follow(change.seq, change.event, engine.definition)
         if lines is not None:
             lines.line(followed.lines[-1])
             if waiting is not None:

@@ -101,7 +101,9 @@ class Session:
         """A version as it was registered, compiled."""
         from penstock.core.plan import Plan
 
-        return Plan(await self.definition(definition, version))
+        plan = Plan(await self.definition(definition, version))
+        plan.join({}, version)
+        return plan
 
     async def definition(self, definition: str, version: str) -> Definition:
         """A version as it was registered."""

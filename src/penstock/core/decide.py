@@ -22,6 +22,7 @@ from penstock.core.attempts import (
 from penstock.core.flow import Flow
 from penstock.core.hands import change_attributes, handle_wait, resolve_undo
 from penstock.core.identity import repeated
+from penstock.core.migration import migrate_run
 from penstock.core.plan import Plan
 from penstock.core.values import decode
 from penstock.core.waits import (
@@ -139,6 +140,8 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             return resolve_undo(flow, command)
         case c.ChangeAttributes():
             return change_attributes(run, command)
+        case c.MigrateRun():
+            return migrate_run(flow, command)
         case c.TerminateRun():
             return [e.RunTerminated(at=command.at, by=command.by, reason=command.reason)]
         case _:

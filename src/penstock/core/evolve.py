@@ -18,6 +18,7 @@ from penstock.core.identity import event_digest, event_name, remember, signal_di
 from penstock.core.keys import BEGIN, DEADLINE, RUN, static
 from penstock.core.kinds.maps import add_item, go_on
 from penstock.core.kinds.waits import take
+from penstock.core.moving import move
 from penstock.core.values import encode
 from penstock.model import events as e
 from penstock.model.effects import Admit, Answer, CancelChild, Execute
@@ -253,6 +254,8 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             )  # what it had open is the next generation's to keep or to stop
         case e.RunReset():
             reset(flow, run, event)
+        case e.RunMigrated():
+            move(flow, event)
         case _:
             assert_never(event)
 
@@ -266,6 +269,8 @@ def _undo_on(flow: Flow, run: Run, at: float) -> None:
 
 
 def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
+    if event.version != flow.plan.version and flow.plan.version:
+        flow.plan = flow.plan.of(event.version)  # it was migrated later on
     run.id, run.generation, run.rules = event.id, event.generation, event.rules
     run.definition, run.version = event.definition, event.version
     run.priority, run.deadline, run.due, run.begin = (

@@ -39,6 +39,17 @@ ROOTS = ("input", "tasks", "data", "global", "run", "now", "item", "index", "ite
 COST_MAX = 100_000
 
 
+class NeedPlan(BaseException):
+    """A history needs another version of its definition: compile it and fold the event again, which has changed nothing.
+
+    Not an Exception, as `Need` is none.
+    """
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self.version = version
+
+
 class Value:
     """A JSON value whose texts may hold `${CEL}`; a text that is one `${…}` alone gives the value itself."""
 
@@ -260,12 +271,18 @@ class Plan:
     """A whole definition, compiled."""
 
     __slots__ = (
-        "awaits", "conflicts", "definition", "digest", "input_schema", "key", "limits", "merges", "on_bus", "outputs", "publishes", "queries", "queued",
-        "queues", "root", "runs_max", "scopes", "signals", "transient",
+        "awaits", "conflicts", "definition", "digest", "input_schema", "key", "kin", "limits", "merges", "on_bus", "outputs", "pairings", "publishes", "queries", "queued",
+        "queues", "root", "runs_max", "scopes", "signals", "transient", "version",
     )  # fmt: skip
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
+        self.version = ""
+        """As it was registered; empty for one that stands alone."""
+        self.kin: dict[str, Plan] = {}
+        """The versions of this definition that were compiled, by their names; shared by all of them."""
+        self.pairings: dict[Any, Any] = {}
+        """With older versions, as `core/pairing.py` makes them."""
         env = environment(definition)
         self.scopes: dict[str, ScopePlan] = {}
         self.root = self._scope(Body(definition.tasks, definition.links), "", "run", None, "", env)
@@ -313,6 +330,18 @@ class Plan:
             for node in nodes
         )
         self.on_bus = self.awaits or self.publishes
+
+    def join(self, kin: dict[str, Plan], version: str) -> None:
+        """It is that version of its definition; the others are found through it."""
+        self.kin, self.version = kin, version
+        kin[version] = self
+
+    def of(self, version: str) -> Plan:
+        """Another version of the definition, or NeedPlan."""
+        found = self.kin.get(version)
+        if found is None:
+            raise NeedPlan(version)
+        return found
 
     def queue_of(self, node: Node) -> str:
         return node.queue or self.definition.limits.get("queue") or DEFAULT

@@ -61,8 +61,9 @@ class Walk:
     def step(self, event: e.Event) -> None:
         past, flow = self.past, self.flow
         run = flow.run
-        past.events.append(event)
+        undo = [entry.key for entry in run.undo] if isinstance(event, e.RunMigrated) else []
         evolve(flow, event)
+        past.events.append(event)
         flow.effects = []
         seq = run.revision
         if run.pending or run.rewinding:
@@ -78,8 +79,12 @@ class Walk:
             for id, state in scope.tasks.items()
             if state.status in OPEN_TASK
         }
-        for key in self._open - opened:
-            past.ended[key] = seq
+        if isinstance(event, e.RunMigrated):
+            for before, entry in zip(undo, run.undo, strict=True):
+                past.pushed[entry.key] = past.pushed.pop(before, seq)
+        else:
+            for key in self._open - opened:
+                past.ended[key] = seq
         key = getattr(event, "key", None)
         if isinstance(event, ENDS) and isinstance(key, str):
             past.ended[key] = seq  # also of one that began and ended with the same event

@@ -13,10 +13,10 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from penstock.errors import Rejected
+from penstock.core.migration import check_mapping
+from penstock.core.pairing import BODIES, bodies
 from penstock.model.definition import Body, Definition, Link, Task
 
-BODIES = ("map", "loop", "mutex")
 ALIKE = 0.6
 """From so much likeness on (0 to 1) a removed and an added task count as one that was renamed."""
 CONTENT, POSITION = 0.65, 0.35
@@ -100,19 +100,6 @@ class Difference(Struct, frozen=True, omit_defaults=True):
         return {change.was: change.path for change in self.changed if change.renamed}
 
 
-def bodies(definition: Definition) -> dict[str, Body]:
-    """Every body by the path of the task that has it; `""` is the definition itself."""
-    found: dict[str, Body] = {}
-    waiting = [("", Body(definition.tasks, definition.links))]
-    while waiting:
-        path, body = waiting.pop()
-        found[path] = body
-        for id, task in body.tasks.items():
-            if task.type in BODIES:
-                waiting.append((joined(path, id), msgspec.convert(task.config["body"], Body)))
-    return found
-
-
 def joined(path: str, id: str) -> str:
     return f"{path}/{id}" if path else id
 
@@ -135,7 +122,7 @@ class _Comparison:
         self._before, self._after, self._guess = before, after, guess
         self._old, self._new = bodies(before), bodies(after)
         self._mapping = dict(mapping)
-        check_mapping(self._mapping, paths(self._old), paths(self._new))
+        check_mapping(self._mapping, before, after)
         self._added: list[str] = []
         self._removed: list[str] = []
         self._changed: list[TaskChange] = []
@@ -217,34 +204,6 @@ class _Comparison:
             elif there.condition != link.condition:
                 fields = _fields({"condition": _text(there)}, {"condition": _text(link)})
                 changed.append(LinkChange(_name(path, link), tuple(fields)))
-
-
-def paths(found: Mapping[str, Body]) -> set[str]:
-    return {joined(path, id) for path, body in found.items() for id in body.tasks}
-
-
-def check_mapping(mapping: Mapping[str, str], old: set[str], new: set[str]) -> None:
-    """Rejected, if it names what is not there or names one twice."""
-    for before, after in mapping.items():
-        for name, known, which in ((before, old, "old"), (after, new, "new")):
-            if name not in known:
-                raise Rejected(
-                    "mapping-invalid",
-                    f"the {which} version has no task `{name:.80}`",
-                    hint=f"it has: {', '.join(sorted(known)[:10])}{', …' if len(known) > 10 else ''}",
-                )
-        if list(mapping.values()).count(after) > 1:
-            raise Rejected(
-                "mapping-invalid",
-                f"two tasks would become `{after:.80}`",
-                hint="map each task to one of its own",
-            )
-        if before.count("/") != after.count("/"):
-            raise Rejected(
-                "mapping-invalid",
-                f"`{before:.80}` and `{after:.80}` are not in the same body",
-                hint="a task stays in its body; map the task that has the body too, if that is renamed",
-            )
 
 
 def _identity(link: Link, pairs: Mapping[str, str] | None) -> tuple[str, str, str]:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from penstock.engine.bundle import SUFFIX, Header, Indexed, Reader, WholeRun, Writer, outside
+from penstock.engine.bundle import (
+    SUFFIX,
+    Header,
+    Indexed,
+    Reader,
+    WholeRun,
+    Writer,
+    outside,
+    versions_of,
+)
 from penstock.engine.erasure import acts, applied
 from penstock.engine.importing import head_of, taken_over
 from penstock.engine.sizes import COMMIT_BYTES_MAX
@@ -134,12 +143,15 @@ class Archives:
             raise _unwritable(path, error) from error
         try:
             for row in rows:
-                if not writer.knows(row.definition, row.version):
-                    found = await engine.store.definition(row.definition, row.version)
+                whole = await self._whole(row)
+                for version in versions_of(whole):
+                    if writer.knows(row.definition, version):
+                        continue
+                    found = await engine.store.definition(row.definition, version)
                     if found is None:
-                        raise StoreCorrupt(f"no version {row.version} of `{row.definition}`")
+                        raise StoreCorrupt(f"no version {version} of `{row.definition}`")
                     writer.define(found)
-                await asyncio.to_thread(writer.add, await self._whole(row))
+                await asyncio.to_thread(writer.add, whole)
             await asyncio.to_thread(writer.finish, engine.settings.audit_key)
             await asyncio.to_thread(lambda: Reader(path, engine.settings.audit_key).verify())
         except OSError as error:

@@ -195,6 +195,10 @@ class LocalBatches:
                 )
             case "undo":
                 await control.undo(id, arguments["key"], arguments["act"], **given)
+            case "migrate":
+                await control.migrate(
+                    id, arguments["version"], mapping=arguments.get("mapping") or {}, **given
+                )
             case "attributes":
                 await control.attributes(id, arguments["values"], **given)
             case _:
@@ -254,7 +258,9 @@ def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
             hint=takes_text,
         )  # fmt: skip
     unknown = set(arguments) - set(takes)
-    missing = {name for name in takes if name not in ("task", "payload")} - set(arguments)
+    missing = {name for name in takes if name not in ("task", "payload", "mapping")} - set(
+        arguments
+    )
     if unknown or missing:
         what = (
             f"takes no {', '.join(sorted(unknown))}"
@@ -266,14 +272,14 @@ def _check_act(act: str, arguments: Mapping[str, Any]) -> None:
         match name:
             case "payload":
                 fits = True
-            case "values":
+            case "values" | "mapping":
                 fits = isinstance(value, Mapping)
             case "task":
                 fits = value is None or isinstance(value, str)
             case _:
                 fits = isinstance(value, str)
         if not fits:
-            wanted = "an object" if name == "values" else "a text"
+            wanted = "an object" if name in ("values", "mapping") else "a text"
             raise Rejected(
                 "batch-invalid", f"`{name}` is {shown(value, 80)}, not {wanted}", hint=takes_text
             )

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from penstock.errors import BundleDamaged, StoreCorrupt
 from penstock.model.chain import link, prefix
 from penstock.model.codec import decode_event
+from penstock.model.events import RunMigrated, RunStarted
 from penstock.model.packing import compress, digest_of, unpack
 from penstock.ports.store import DefinitionRow, Row, Stored
 
@@ -264,9 +265,22 @@ class Reader:
             raise self.damaged(f"it is of format {header.format}; this Penstock reads {FORMAT}")
         known = {(each.id, each.version) for each in self.definitions()}
         for indexed in self.index.runs:
-            row = self.run(indexed).row
-            if (row.definition, row.version) not in known:
+            whole = self.run(indexed)
+            row = whole.row
+            if any((row.definition, version) not in known for version in versions_of(whole)):
                 raise BundleDamaged(self.path, f"the definition of run {row.id} is missing")
+
+
+def versions_of(run: WholeRun) -> list[str]:
+    """All versions of its definition that it has been of."""
+    found = {run.row.version: None}
+    for each in run.events:
+        # By far most events say nothing of it: only what could is decoded.
+        if each.seq == 1 or b"run_migrated" in each.payload or not each.payload.startswith(b"{"):
+            event = decode_event(each.payload)
+            if isinstance(event, RunStarted | RunMigrated):
+                found[event.version] = None
+    return list(found)
 
 
 def sign(key: bytes, digest: bytes) -> bytes:

@@ -21,12 +21,14 @@ from penstock.engine.batches import LocalBatches
 from penstock.engine.checks import check_texts, kept
 from penstock.engine.generations import Generations
 from penstock.engine.inbox import Item
+from penstock.engine.migration import Migration
 from penstock.engine.pausing import Pausing
 from penstock.errors import NotFound, Rejected
 from penstock.model import commands as c
 from penstock.model import events as e
 from penstock.model.codec import decode_event
 from penstock.model.failure import Failure
+from penstock.model.migration import Move
 from penstock.model.payload import encode_payload
 from penstock.model.preview import Preview
 from penstock.model.token import token_of
@@ -59,6 +61,7 @@ class LocalControl:
         self.generations = Generations(engine)
         self.batches = LocalBatches(engine, runs)
         self.pausing = Pausing(engine)
+        self._migration = Migration(engine)
 
     # --- generations -----------------------------------------------------------------------------------------
 
@@ -88,6 +91,21 @@ class LocalControl:
         return await self.generations.reset(
             id, to, token=token, by=by, reason=reason, exclude=exclude, undo=undo, command=command
         )
+
+    # --- versions --------------------------------------------------------------------------------------------
+
+    async def migrate(
+        self, id: str, version: str | None, *, mapping: Mapping[str, str], by: str | None = None, reason: str = "",
+        command_id: str = "",
+    ) -> None:  # fmt: skip
+        check_texts(by=by, reason=reason, command_id=command_id)
+        command = await self._migration.command(id, version, mapping, by, reason)
+        await self._engine.command(id, identified(command, command_id))
+
+    async def preview_migration(
+        self, id: str, version: str | None, *, mapping: Mapping[str, str]
+    ) -> Move:
+        return await self._migration.preview(id, version, mapping)
 
     # --- operators' hands ------------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from penstock.core.flow import Flow
 from penstock.core.owed import every_reference, owed
-from penstock.core.plan import Plan
+from penstock.core.plan import NeedPlan, Plan
 from penstock.core.turn import Turn, turn
 from penstock.core.values import Need, decode, encode
 from penstock.engine import points
@@ -57,6 +57,7 @@ from penstock.ports.store import Append, Appended, Owner, Query, Record, Row, Sn
 
 log = logging.getLogger("penstock.engine")
 
+T = TypeVar("T")
 BATCH_RUNS_MAX = 1000
 RECORDS_PAGE = 1000
 TRIES_MAX = 100
@@ -116,6 +117,8 @@ class Engine:
         self.broken: BaseException | None = None
         self.timers = Timers(clock)
         self.plans: dict[tuple[str, str], Plan] = {}
+        self._kin: dict[str, dict[str, Plan]] = {}
+        """The same, by definition and version."""
         self.newest: dict[str, str] = {}
         """The newest version of a definition, as far as this process registered or looked it up."""
         self.history = History(store, self.plan)
@@ -539,7 +542,7 @@ class Engine:
     ) -> Append:
         run, row = entry.flow.run, entry.row
         expected = row.revision
-        row.status, row.revision = run.status, run.revision
+        row.status, row.revision, row.version = run.status, run.revision, run.version
         row.updated_at, row.ended_at = run.updated_at, run.ended_at
         row.paused, row.open = run.paused, run.ended_at is None
         row.next_due = run.dues[0][0] if run.dues else None
@@ -730,8 +733,23 @@ class Engine:
                     f"no version {version} of definition `{definition}`",
                     hint="take one that is registered, or none for the newest",
                 )
-            plan = self.plans[(definition, version)] = Plan(decode_definition(row.document))
+            plan = self.know(definition, version, Plan(decode_definition(row.document)))
         return plan
+
+    def know(self, definition: str, version: str, plan: Plan) -> Plan:
+        """Keep a version that was compiled; the others of its definition are found through it."""
+        kept = self.plans.setdefault((definition, version), plan)
+        if kept is plan:
+            plan.join(self._kin.setdefault(definition, {}), version)
+        return kept
+
+    async def folded(self, definition: str, fold: Callable[[], T]) -> T:
+        """What a fold of a history gives, once all versions that the run has been of are compiled."""
+        while True:
+            try:
+                return fold()
+            except NeedPlan as need:
+                await self.plan(definition, need.version)
 
     async def _load(self, run_ids: Sequence[str]) -> None:
         rows = await self.store.find_newest(run_ids)

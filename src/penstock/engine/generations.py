@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -237,7 +238,7 @@ class Generations:
             )
         for count, each in enumerate(stored, 1):
             event = decode_event(each.payload)
-            walk.step(event)
+            await engine.folded(row.definition, partial(walk.step, event))
             if isinstance(event, e.SignalReceived) and event.beside:
                 # It may have to be given again, whole.
                 raw = await engine.history.raw(row.key, each.seq << REF_SHIFT)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.owed import leaves, references
-from penstock.core.plan import Plan
+from penstock.core.plan import NeedPlan, Plan
 from penstock.core.values import decode
 from penstock.errors import StoreCorrupt, StoreError
 from penstock.model.chain import link, prefix
@@ -74,7 +74,7 @@ class History:
                 snapshot, tail = snapshots.get(key), tails.get(key, [])
                 if snapshot is not None and not follows(row, snapshot, tail):
                     snapshot, tail = None, await self._store.events(key)
-                entry = fold(row, plan, snapshot, tail)
+                entry = await self._fold(row, plan, snapshot, tail)
                 wanted = references(entry.flow.run)
                 if wanted:
                     await self.bring(entry.flow, row.key, wanted)
@@ -85,6 +85,16 @@ class History:
                 continue
             loaded[row.id] = entry
         return loaded
+
+    async def _fold(
+        self, row: Row, plan: Plan, snapshot: Snapshot | None, tail: Sequence[Stored]
+    ) -> Entry:
+        """One that was migrated goes through several versions; each is compiled when it is come to."""
+        while True:
+            try:
+                return fold(row, plan, snapshot, tail)
+            except NeedPlan as need:
+                await self._plans(row.definition, need.version)
 
     async def bring(self, flow: Flow, key: RunKey, refs: set[int]) -> None:
         """Load the values behind references and hold them in memory."""
@@ -143,6 +153,8 @@ def follows(row: Row, snapshot: Snapshot, tail: Sequence[Stored]) -> bool:
 def fold(row: Row, plan: Plan, snapshot: Snapshot | None, tail: Sequence[Stored]) -> Entry:
     """The run as its events say; StoreCorrupt if one is missing."""
     run = Run(id=row.id) if snapshot is None else decode_run(snapshot.state)
+    if snapshot is not None and run.version != row.version:
+        plan = plan.of(run.version)  # it was migrated since
     flow = Flow(run, plan)
     size = 0
     for stored in tail:
@@ -158,7 +170,7 @@ def fold(row: Row, plan: Plan, snapshot: Snapshot | None, tail: Sequence[Stored]
         entry.hash = tail[-1].hash
     elif snapshot is not None:
         entry.hash = snapshot.hash
-    row.revision = run.revision
+    row.revision, row.version = run.revision, run.version or row.version
     entry.tail, entry.tail_bytes = len(tail), size
     if snapshot is not None:
         entry.snapshot_bytes = len(snapshot.state)

@@ -67,7 +67,7 @@ async def register(
         digest=sha256(content).digest(), created_at=engine.clock.now(), created_by=by,
     )  # fmt: skip
     kept = await engine.store.publish(row)
-    engine.plans.setdefault((kept.id, kept.version), plan)
+    engine.know(kept.id, kept.version, plan)
     engine.newest.pop(kept.id, None)
     return Registered(
         id=kept.id, version=kept.version, new=kept.created_at == row.created_at, findings=findings

@@ -269,7 +269,7 @@ class LocalRuns:
         if at is not None:
             events = events[: _count_until(id, events, at)]
         plan = await self.engine.plan(row.definition, row.version)
-        return shown_run(row, plan, events)
+        return await self.engine.folded(row.definition, lambda: shown_run(row, plan, events))
 
     async def why(self, id: str) -> list[WhyView]:
         return await why(self.engine, id)

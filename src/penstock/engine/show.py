@@ -48,7 +48,7 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
     first = events[0] if events else None
     failure = run.failure
     return RunView(
-        id=row.id, generation=row.generation, definition=row.definition, version=row.version, status=run.status,
+        id=row.id, generation=row.generation, definition=row.definition, version=run.version or row.version, status=run.status,
         revision=run.revision, created_at=run.created_at, last_updated=run.updated_at, paused=run.paused,
         cancel_requested=run.cancel_requested,
         data={name: decode(bytes(write.value)) for name, write in run.data.items()},

@@ -243,6 +243,15 @@ class ResolveUndo(_Command, frozen=True):
     reason: str = ""
 
 
+class MigrateRun(_Command, frozen=True):
+    """Go on as a run of another version (SPEC 2.7)."""
+
+    version: str
+    mapping: dict[str, str] = {}
+    by: str | None = None
+    reason: str = ""
+
+
 class ChangeAttributes(_Command, frozen=True):
     values: dict[str, Any]
     by: str | None = None
@@ -262,5 +271,5 @@ Command = (
     | ClaimForm | ReleaseForm | DelegateForm | SubmitForm | RecordChild | CloseChild | RecordDelivery
     | NameSnapshot | AdmitRun | ForeseeMiss
     | PauseRun | ResumeRun | CancelRun | TerminateRun
-    | DeferTask | HandleWait | ResolveUndo | ChangeAttributes | Identified
+    | DeferTask | HandleWait | ResolveUndo | ChangeAttributes | MigrateRun | Identified
 )  # fmt: skip

@@ -118,6 +118,23 @@ class RunReset(_Event, frozen=True, tag="run_reset"):
     """Ids of commands that the generation before had accepted after event `to`."""
 
 
+class RunMigrated(_Event, frozen=True, tag="run_migrated"):
+    """From here on the run is one of another version of its definition (SPEC 2.7)."""
+
+    version: str
+    """Of the definition, from now on."""
+    was: str
+    """The version before."""
+    mapping: dict[str, str] = {}
+    """Tasks that have another name now, by their old one."""
+    passed: list[str] = []
+    """New tasks that come before what has begun: they count as skipped."""
+    due: float | None = None
+    """The run's own timeout ends it then."""
+    by: str | None = None
+    reason: str = ""
+
+
 class RunBegun(_Event, frozen=True, tag="run_begun"):
     """The delay of a delayed start is over."""
 
@@ -556,7 +573,7 @@ Event = (
     | RunPaused | RunResumed | CancelRequested | TimeoutReached | GraceEnded
     | UndoCompleted | UndoRetried | UndoStarted | UndoLost | UndoFailed | UndoResolved | AttributesChanged
     | RunCompleted | RunFailed | RunCancelled | RunTimedOut | RunTerminated
-    | RunContinued
+    | RunContinued | RunMigrated
 )  # fmt: skip
 
 EVENT_TYPES: tuple[type[Event], ...] = Event.__args__  # type: ignore[attr-defined]

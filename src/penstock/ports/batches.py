@@ -12,6 +12,7 @@ from penstock.ports.store import Query, RunKey
 ACTS = {
     "pause": (), "resume": (), "cancel": (), "terminate": (), "retry": ("task",), "signal": ("name", "payload"),
     "fire": ("key",), "skip": ("key",), "fail": ("key",), "undo": ("key", "act"), "attributes": ("values",),
+    "migrate": ("version", "mapping"),
 }  # fmt: skip
 """What can be done to many runs, and what it takes beside who and why."""
 

@@ -7,10 +7,19 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from penstock.model.migration import Move, Obstacle
 from penstock.model.preview import Consequence, Preview
 from penstock.ports.batches import Batches
 
-__all__ = ["Consequence", "Control", "DefinitionAct", "PausedDefinition", "Preview"]
+__all__ = [
+    "Consequence",
+    "Control",
+    "DefinitionAct",
+    "Move",
+    "Obstacle",
+    "PausedDefinition",
+    "Preview",
+]
 
 
 class PausedDefinition(Struct, frozen=True):
@@ -54,6 +63,25 @@ class Control(Protocol):
         self, id: str, to: int, *, token: str, by: str | None, reason: str, exclude: Sequence[str], undo: bool,
         command_id: str,
     ) -> int: ...  # fmt: skip
+
+    async def migrate(
+        self,
+        id: str,
+        version: str | None,
+        *,
+        mapping: Mapping[str, str],
+        by: str | None,
+        reason: str,
+        command_id: str,
+    ) -> None:
+        """Go on as a run of another version, or of the newest; refused, with all that stands in the way, if it is not safe."""
+        ...
+
+    async def preview_migration(
+        self, id: str, version: str | None, *, mapping: Mapping[str, str]
+    ) -> Move:
+        """What moving it would do, and what stands in the way."""
+        ...
 
     async def wait(
         self, id: str, key: str, act: str, *, by: str | None, reason: str, command_id: str

@@ -15,7 +15,7 @@ from penstock.model.queue import QueueView
 from penstock.ports.arguments import checked
 from penstock.ports.batches import Batch, Batches
 from penstock.ports.bus import EngineBus
-from penstock.ports.control import DefinitionAct, PausedDefinition, Preview
+from penstock.ports.control import DefinitionAct, Move, PausedDefinition, Preview
 from penstock.ports.projections import EventBatch, ProjectionView
 from penstock.ports.runs import (
     Change,
@@ -100,6 +100,27 @@ class Run:
         return await self._runs.control.retry(
             self.id, task, by=by, reason=reason, command_id=command_id
         )
+
+    async def migrate(
+        self,
+        version: str | None = None,
+        *,
+        mapping: Mapping[str, str] | None = None,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> None:
+        """Go on as a run of another version of its definition, or of the newest, from where the run stands. `mapping` says
+        which task became which, by path: `{"pay": "settle"}`. Refused, with all that stands in the way, if it is not safe."""
+        await self._runs.control.migrate(
+            self.id, version, mapping=mapping or {}, by=by, reason=reason, command_id=command_id
+        )
+
+    async def preview_migration(
+        self, version: str | None = None, *, mapping: Mapping[str, str] | None = None
+    ) -> Move:
+        """What `migrate` would do, and what stands in its way; nothing is changed."""
+        return await self._runs.control.preview_migration(self.id, version, mapping=mapping or {})
 
     async def preview(self, to: int) -> Preview:
         """What a reset to event `to` would leave behind; its `token` confirms the reset."""

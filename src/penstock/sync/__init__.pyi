@@ -18,7 +18,7 @@ from penstock.ports.bus import (
     Subscription,
 )
 from penstock.ports.clock import Clock
-from penstock.ports.control import DefinitionAct, PausedDefinition, Preview
+from penstock.ports.control import DefinitionAct, Move, PausedDefinition, Preview
 from penstock.ports.data import Archived
 from penstock.ports.projections import EventBatch, ProjectionView
 from penstock.ports.runs import (
@@ -356,6 +356,23 @@ class Run:
         command_id: str = "",
     ) -> int:
         """Try again what the run failed at, or from `task` on; the generation that does. What was done is kept."""
+
+    def migrate(
+        self,
+        version: str | None = None,
+        *,
+        mapping: Mapping[str, str] | None = None,
+        by: str | None = None,
+        reason: str = "",
+        command_id: str = "",
+    ) -> None:
+        """Go on as a run of another version of its definition, or of the newest, from where the run stands. `mapping` says
+        which task became which, by path: `{"pay": "settle"}`. Refused, with all that stands in the way, if it is not safe."""
+
+    def preview_migration(
+        self, version: str | None = None, *, mapping: Mapping[str, str] | None = None
+    ) -> Move:
+        """What `migrate` would do, and what stands in its way; nothing is changed."""
 
     def preview(self, to: int) -> Preview:
         """What a reset to event `to` would leave behind; its `token` confirms the reset."""
