@@ -59,7 +59,7 @@ def commands(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=name)
 def test_a_command_that_is_shown_exists_and_takes_its_words(page: Path) -> None:
     for line in commands(page):
-        words = shlex.split(line.partition(" | jq")[0])[1:]
+        words = shlex.split(line.partition(" | jq")[0].partition(" > ")[0])[1:]
         if "|" in words:  # a list of commands
             assert {word for word in words if word.islower() and word != "|"} <= MODULES.keys(), (
                 line

@@ -165,7 +165,7 @@ async def test_bad_arguments_are_told(engine: Harness) -> None:
     before = await run.history()
 
     for version, mapping, code in (
-        ("9", {}, "not-found"), (2, {}, "text-invalid"), ("2", {"a": 1}, "mapping-invalid"), ("2", [1], "mapping-invalid"),
+        ("9", {}, "not-found"), (2, {}, "text-invalid"), ("2", {"a": 1}, "mapping-invalid"), ("2", [1], "payload-invalid"),
         ("2", {"nobody": "pay"}, "mapping-invalid"),
     ):  # fmt: skip
         with pytest.raises(penstock.PenstockError) as caught:

@@ -154,7 +154,7 @@ FILLED: dict[str, Any] = {
     "generation": 2, "of": 1, "digest": "d", "values": {"region": "eu"}, "act": "accept",
     "key": "a", "attempt": 2, "failure": Failure(code="bad", message="worse"), "due": AT + 3, "id": "i", "definition": "d",
     "version": "1", "input": Raw(b"1"), "name": "n", "by": "ann", "to": "bob", "output": Raw(b"1"), "run": "r", "topic": "t",
-    "status": "FAILED", "first": "a", "second": "b", "deadline": AT, "expected": AT + 9, "keys": ["a"],
+    "was": "0", "status": "FAILED", "first": "a", "second": "b", "deadline": AT, "expected": AT + 9, "keys": ["a"],
 }  # fmt: skip
 
 
