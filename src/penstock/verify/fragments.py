@@ -238,7 +238,7 @@ def _prepare(model: Model, scope: ScopePlan) -> None:
             cancellable |= targets
     model.cancellable = frozenset(cancellable | model.loose.keys())
     owners = {id for each in model.loose.values() for id in each}
-    model.triggers = frozenset(_triggers(nodes, cancelling) | owners)
+    model.triggers = frozenset(_triggers(nodes, cancelling) | owners | _looking(model))
     order: dict[str, int] = {}
     todo = [model.scope.entry.id]
     if model.scope.entry.id not in nodes:
@@ -255,6 +255,27 @@ def _guards_of_gateway(node: Node) -> list[Guard]:
     if node.gateway is None:
         return []
     return [out.edge.guard for out in node.outs if out.edge.guard is not None]
+
+
+def _looking(model: Model) -> set[str]:
+    """Tasks whose status a condition asks for while they may be open, and those that lead to such a condition: which of
+    them comes first makes a difference."""
+    nodes, found = model.scope.nodes, set[str]()
+    if not model.watched:
+        return found
+    waits = all(node.join != "n" for node in nodes.values())
+    for text, asked in model.asked.items():
+        for owner, guard in asked:
+            if guard.text != text:
+                continue
+            before = _triggers(nodes, {owner})
+            for read in guard.expression.reads:
+                id = read[1] if read[0] == "tasks" and read[2:] == ("status",) else owner
+                if id == owner or id not in nodes or (waits and id in before):
+                    continue
+                if owner not in _triggers(nodes, {id}):
+                    found |= {id, owner} | before
+    return found
 
 
 def _triggers(nodes: dict[str, Node], cancelling: set[str]) -> set[str]:

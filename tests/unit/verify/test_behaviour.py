@@ -449,3 +449,19 @@ def test_a_fragment_over_budget_is_named() -> None:
     assert "between `first` and `last`" in finding.message or "between `g` and" in finding.message
     assert verification.verdict("3.2") == "unknown"
     assert verified("\n".join(lines)).verdict("3.2") == "proved"
+
+
+def test_a_condition_that_asks_how_a_task_beside_it_stands_may_hold_or_not() -> None:
+    text = """\
+tasks:
+  score: {do: x}
+  load: {do: x}
+  fast: {do: x}
+  slow: {do: x}
+links:
+  - {from: load, to: fast, when: tasks.score.status == "COMPLETED"}
+  - {from: load, to: slow, when: tasks.score.status != "COMPLETED"}
+"""
+
+    assert found(text) == []
+    assert verified(text).verdict("3.2") == "proved"
