@@ -55,10 +55,11 @@ soak: $(TOOLS) ## 30 minutes of mixed load with retention on: memory, files and 
 verify-law: $(TOOLS) ## thousands of definitions: what is proved holds, what is refuted reproduces
 	@PENSTOCK_EXAMPLES=$(or $(N),2000) PYTHONPATH=tests $(BIN)/python -m pytest -q -s tests/laws/test_verify.py
 
-docs: $(TOOLS) ## what is generated: reference pages, the schema, the stub of penstock.sync
+docs: $(TOOLS) ## what is generated: reference pages, that of the patterns, the schema, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub
 	@$(BIN)/python -m penstock.dsl.schema > docs/definition.schema.json
 	@$(BIN)/python docs/reference/generate.py
+	@$(BIN)/python docs/concepts/patterns.py
 	@PYTHONPATH=tests $(BIN)/python tests/engine/test_controls_table.py
 
 format: $(TOOLS)
