@@ -38,6 +38,7 @@ MODEST = 1_000_000
 """What fails only with larger numbers is left out."""
 QUESTIONS_MAX = 150
 """Put to the solver in one verification."""
+UNASKED = "there are more questions than the solver is asked"
 DRIVES_MAX = 40
 """Runs that are driven where playing the solver's values did not come there by itself."""
 ESCAPES_MAX = 8
@@ -66,6 +67,8 @@ class DataFlow:
         self._refuted: set[Read] = set()
         """What is read by what was shown to fail."""
         self._doubts: list[tuple[Use, str, str, str]] = []
+        self._anywhere: dict[tuple[str, bool], bool] = {}
+        """Of expressions over the input alone: that they never fail."""
         self._surely: set[str] = set()
         """Tasks of which it was shown that there is no way round them to what is looked at."""
         self._above: dict[str, dict[str, str | None]] = {}
@@ -327,6 +330,8 @@ class DataFlow:
         return any(node.id in known.over for _, node in self._writers.get(name, ()))
 
     def _can_fail(self, use: Use, known: Known) -> None:
+        if self._never_fails(use, known):
+            return
         asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
         asks.append(self._error(use, known))
         answer = self._solve(asks, known)
@@ -351,12 +356,27 @@ class DataFlow:
                 self._refuted |= use.expression.reads
                 self._subject.refute(RULE, code, use.where, message, scenario, HINTS["fails"])
 
+    def _never_fails(self, use: Use, known: Known) -> bool:
+        """Whatever the input is, and wherever it is asked; the same for all that is written alike."""
+        if any(read[0] != "input" for read in use.expression.reads):
+            return False
+        key = use.expression.text, use.decides
+        if key not in self._anywhere:
+            answer = self._solve([self._error(use, replace(known, formulas={}))], known)
+            self._anywhere[key] = isinstance(answer, Impossible)
+        return self._anywhere[key]
+
     def _doubt(self, use: Use, code: str, message: str, hint: str) -> None:
         self._doubts.append((use, code, message, hint))
 
     def _say_doubts(self) -> None:
         """But for what another task is shown to fail by: this one may never come to it."""
-        for use, code, message, hint in self._doubts:
+        unasked = [each for each in self._doubts if each[2].endswith(UNASKED)]
+        for use, code, message, hint in (d for d in self._doubts if d not in unasked[1:]):
+            if unasked and use is unasked[0][0]:
+                message = (
+                    f"{len(unasked)} expressions were not looked at, {use.what} first: {UNASKED}"
+                )
             if not use.expression.reads & self._refuted:
                 self._sound = False
                 self._subject.doubt(RULE, code, use.where, message, hint)
@@ -381,7 +401,7 @@ class DataFlow:
             others = tuple(s for s in kind.statuses if s != "COMPLETED") or ("SKIPPED", "PENDING", "FAILED")  # fmt: skip
             types = replace(types, tasks={**types.tasks, absent: replace(kind, statuses=others)})
         if self._questions >= QUESTIONS_MAX:
-            return Unknown("more questions than the solver is asked")
+            return Unknown(UNASKED)
         self._questions += 1
         return self._solver.solve(asks, types)
 

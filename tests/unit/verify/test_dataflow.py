@@ -178,3 +178,14 @@ def test_near_misses(text: str) -> None:
 
     assert [f for f in verification.findings if f.code in CODES] == []
     assert verification.verdict("3.6") == "proved"
+
+
+def test_more_expressions_than_the_solver_is_asked_are_told_once() -> None:
+    tasks = "".join(
+        f'  t{n}: {{do: any, inputs: {{v: "${{input.n + {n}}}"}}}}\n' for n in range(170)
+    )
+
+    (finding,) = found(INPUT + "tasks:\n" + tasks)
+
+    assert finding.level == "warning"
+    assert finding.message.startswith("20 expressions were not looked at")
