@@ -119,7 +119,7 @@ def test_it_is_refused(tmp_path: pathlib.Path, text: str, code: str, words: str)
         (choice("input.s.matches('^((a|b)*c){1,200}((d+)+e)*$') && input.s.matches('((a+)+b)+') ", inputSchema={"type": "object", "required": ["s"], "properties": {"s": {"type": "string", "pattern": "^(a+)+$"}}}),
          "never-runs"),
         (choice("input.a.b.a.b.a.b > 3", inputSchema=wide_schema()), "branch-fails"),
-        (chained(50_000, 2), "too-many-states"),
+        (chained(10_000, 10), "too-many-states"),
     ],
     ids=["sum-of-6000", "2500-conditions", "regex", "schema-that-fans-out", "100000-links"],
 )  # fmt: skip
