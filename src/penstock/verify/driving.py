@@ -108,6 +108,7 @@ class Driver:
         trail = holder.explored.fired.get(scope.owner)
         if trail is not None:
             self._along(holder, trail, route)
+        _ask(scope.parent.nodes[scope.owner], "while", route)
 
     def _along(self, fragment: Fragment, trail: Trail, route: Route) -> None:
         inner = {part.id: part for part in fragment.inner}
@@ -142,7 +143,9 @@ class Driver:
                 continue
             if way is None or ended.taken == way.taken:
                 self._through(top, ended, route)
-                return
+                break
+        if verb != "fail":
+            _ask(node, "until", route)
 
     # --- playing ----------------------------------------------------------------------------------------------
 
@@ -281,8 +284,10 @@ class Driver:
         for scope in stage.run.scopes.values():  # a map that waits for more
             nodes = self.plan.scopes[scope.plan].nodes
             for id, state in scope.tasks.items():
-                if state.map is not None and not state.map.closed:
-                    return Signal(nodes[id].config["more"], None), True
+                held, config = state.map, nodes[id].config
+                if held is not None and not held.closed:
+                    few = held.total - held.failed < config.get("n", 0)
+                    return Signal(config["more"], 1 if few else None), True
         return None
 
     def _step(
@@ -321,6 +326,13 @@ class Driver:
 
 def _size(plan: Plan) -> int:
     return sum(len(scope.nodes) for scope in plan.scopes.values())
+
+
+def _ask(loop: Node, word: str, route: Route) -> None:
+    """A pass is to be begun (`while`), or to be the last (`until`)."""
+    guard = loop.formulas.get(word) if loop.type == "loop" else None
+    if isinstance(guard, Guard):
+        route.asks.append((guard, True))
 
 
 def _path(scope: ScopePlan, id: str) -> str:
