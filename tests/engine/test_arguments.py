@@ -35,7 +35,10 @@ DEFINITION = {
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
+async def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Harness]:
+    monkeypatch.chdir(tmp_path)  # some of the wrong values are good names of files
     clock = SkipClock()
     store: Store
     match request.param:
