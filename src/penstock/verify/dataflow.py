@@ -28,7 +28,7 @@ from penstock.verify.rehearsal import Stage
 from penstock.verify.samples import resolve as dereference
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.sets import Orders, resolve
-from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import TaskType
 from penstock.verify.uses import Use, simple_paths, uses
 from penstock.verify.verification import Proof, Subject
@@ -175,6 +175,7 @@ class DataFlow:
     ) -> bool:
         """Try every way round; whether something was said."""
         doubt: str | None = None
+        hint = HINTS["missing"]
         for escape in escapes[:ESCAPES_MAX]:
             asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
             asks += [self._knowledge.ask(guard, wanted, known) for guard, wanted in escape.asks]
@@ -191,6 +192,7 @@ class DataFlow:
                     continue
                 case Unknown():
                     doubt = doubt or f"perhaps {message}: {answer.reason}"
+                    hint = answer.hint or hint
                 case Solution():
                     goal = _without(use, node) if use.whole else failing(use.code, use.target)
                     scenario = self._shown(use, answer, goal)
@@ -202,7 +204,7 @@ class DataFlow:
             self._surely.add(node.id)
         if doubt is None or use.whole:
             return False
-        self._doubt(use, "input-missing", doubt, HINTS["missing"])
+        self._doubt(use, "input-missing", doubt, hint)
         return True
 
     def _said(self, use: Use, message: str, scenario: Scenario) -> None:
@@ -371,12 +373,14 @@ class DataFlow:
 
     def _say_doubts(self) -> None:
         """But for what another task is shown to fail by: this one may never come to it."""
-        unasked = [each for each in self._doubts if each[2].endswith(UNASKED)]
-        for use, code, message, hint in (d for d in self._doubts if d not in unasked[1:]):
-            if unasked and use is unasked[0][0]:
-                message = (
-                    f"{len(unasked)} expressions were not looked at, {use.what} first: {UNASKED}"
-                )
+        for reason in (UNASKED, MISSING):
+            alike = [each for each in self._doubts if each[2].endswith(reason)]
+            if len(alike) > 1:
+                use, code, _, hint = alike[0]
+                message = f"{len(alike)} expressions were not looked at, {use.what} first: {reason}"
+                self._doubts = [each for each in self._doubts if each not in alike]
+                self._doubts.append((use, code, message, hint))
+        for use, code, message, hint in self._doubts:
             if not use.expression.reads & self._refuted:
                 self._sound = False
                 self._subject.doubt(RULE, code, use.where, message, hint)

@@ -27,6 +27,7 @@ Wanted = bool | Literal["error", "value"]
 """True or false; an error, or what is no bool; `value`: anything but an error."""
 Ask = tuple[Expression, Wanted]
 
+MISSING = "the solver z3 is not installed"
 INSTALL = "pip install 'penstock[verify]'"
 UNITS_MAX = 2_000_000
 """What the solver may spend on one question, in its own units."""
@@ -80,7 +81,7 @@ class Solver:
             found = _search(asks, types)
             if found is not None:
                 return found
-            return Unknown("the solver z3 is not installed", INSTALL)
+            return Unknown(MISSING, INSTALL)
         if sum(_size(expression) for expression, _ in asks) > PARTS_MAX:
             return Unknown(f"the conditions have more than {PARTS_MAX} parts")
         engine = importlib.import_module("penstock.verify.smt.question")
