@@ -88,6 +88,17 @@ def test_versions_of_a_database_are_compared_for_programs(tool: Tool) -> None:
     assert "order@1" in err
 
 
+def test_the_runs_that_can_move_are_a_table(tool: Tool) -> None:
+    status, out, err = tool("diff", "old.yaml", "new.yaml", "--runs")
+
+    assert status == 1
+    rows = [line.split(maxsplit=2) for line in out.partition("OPEN")[2].splitlines()[1:]]
+    assert [row[:2] for row in rows] == [["mail", "cannot"], ["pay", "cannot"], ["reserve", "can"]]
+    assert "with the mapping pay=settle" in err
+    found = json.loads(tool("diff", "old.yaml", "new.yaml", "--runs", "--json")[1])
+    assert found["runs"]["complete"] is True
+
+
 def test_a_picture_has_every_task_of_both(tool: Tool) -> None:
     assert tool("diff", "old.yaml", "new.yaml", "--svg", "change.svg")[0] == 1
 

@@ -11,23 +11,25 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
+from penstock.core.keys import static
 from penstock.core.plan import Plan
 from penstock.errors import DefinitionInvalid, Rejected
 from penstock.model.codec import decode_event, decode_run, encode_run
 from penstock.model.migration import OBSTACLES
-from penstock.model.run import OPEN_TASK, PENDING, Run
+from penstock.model.run import OPEN_TASK, PENDING, WAITING, Run
+from penstock.verify.change import change
 from penstock.verify.structure import examine_document
 from support.chance import CALM, Chance
 from support.definitions import documents
 from support.edits import CALM_KINDS, Edit, edits
 from support.world import Case, World, encode
 
-from .test_runs import CHILD_PLAN, LAW, sound
+from .test_runs import CHILD_PLAN, EXAMPLES, LAW, sound
 
 SEEN: Counter[str] = Counter()
 """What became of the examples; told at the end."""
@@ -219,6 +221,40 @@ def test_a_moved_run_ends_as_one_of_the_new_version_would_have(
     assert later == wanted
     if case.status == "COMPLETED" and not set(edit.kinds) & {"remove"}:
         assert encode(case.result) == encode(there.result)
+
+
+def stands(case: Case) -> tuple[str, ...]:
+    found: set[str] = set()
+    for path, scope in case.run.scopes.items():
+        for id, state in scope.tasks.items():
+            node = case.plan.scopes[scope.plan].nodes[id]
+            frame = (node.body or node.loop) is not None and state.status != WAITING
+            if state.status in OPEN_TASK and not frame:
+                found.add(static(f"{path}/{id}" if path else id))
+    return tuple(sorted(found))
+
+
+@settings(LAW, max_examples=max(1, EXAMPLES // 4))
+@given(changes(calm=True), st.integers(0, 1 << 32), st.integers(0, 15))
+def test_the_table_and_the_command_agree(
+    made_change: tuple[dict[str, Any], Edit], luck: int, steps: int
+) -> None:
+    document, edit = made_change
+    old, new = plans(document, edit)
+    found = change(old.definition, new.definition, edit.mapping, budget=150)
+    world = World(old, CHILD_PLAN)
+    case = world.start("flow", {"n": luck % 7, "items": list(range(luck % 3))})
+    chance = Chance(world, luck, odds=CALM)
+    for _ in range(steps):
+        if case.run.closed or not chance.step():
+            break
+    assume(not case.run.closed and case.run.stopping is None)
+    rows = {row.open: row.verdict for row in found.rows}
+    verdict = rows.get(stands(case))
+    can = moved(case, edit)
+    SEEN[f"table {verdict} {'whole' if found.complete else 'in part'}"] += 1
+    if found.complete:
+        assert verdict == "some can" or verdict == ("can" if can else "cannot")
 
 
 def test_the_laws_have_seen_enough() -> None:

@@ -18,6 +18,7 @@ from penstock.cli.output import (
     give_json,
     paint,
     say,
+    table,
     visible,
 )
 from penstock.cli.session import json_option, opened, perform, store_option
@@ -26,6 +27,7 @@ from penstock.errors import DefinitionInvalid
 if TYPE_CHECKING:
     from penstock.dsl.diff import Difference, FieldChange, LinkName
     from penstock.model.definition import Definition
+    from penstock.verify.change import Change
 
 SHOWN = 60
 ADDED, REMOVED, CHANGED = ("+", "completed"), ("-", "failed"), ("~", "warning")
@@ -38,17 +40,26 @@ ADDED, REMOVED, CHANGED = ("+", "completed"), ("-", "failed"), ("~", "warning")
     "--map", "pairs", multiple=True, metavar="OLD=NEW", help="A task that was renamed; else it is guessed."
 )  # fmt: skip
 @click.option("--svg", "picture", metavar="FILE", type=click.Path(), help="Draw it, too.")
+@click.option(
+    "--runs", is_flag=True, help="Say, too, which open runs can move, by where they stand."
+)
 @json_option
 @store_option
 def diff_command(
-    before: str, after: str, pairs: tuple[str, ...], picture: str | None, as_json: bool, url: str
+    before: str,
+    after: str,
+    pairs: tuple[str, ...],
+    picture: str | None,
+    runs: bool,
+    as_json: bool,
+    url: str,
 ) -> int:
     """Compare two versions of a definition.
 
     \b
     Example:
       penstock diff order-1.yaml order-2.yaml
-      penstock diff order@1 order@2 --svg change.svg
+      penstock diff order@1 order@2 --runs --svg change.svg
       penstock diff order@2 order.yaml --map pay=settle
 
     OLD and NEW are files, or ID@VERSION of the database. Exit status: 0 if they are the same, 1 if they differ.
@@ -66,11 +77,18 @@ def diff_command(
 
         _write(picture, drawn(one, other, found))
         say(f"drawn in {picture}")
+    moving = None
+    if runs:
+        from penstock.verify.change import change
+
+        moving = change(one, other, mapping or found.renamed)
     if as_json:
-        give_json(found)
+        give_json(found if moving is None else {"difference": found, "runs": moving})
     else:
         for line in told(found, f"{before} -> {after}"):
             give(line)
+        if moving is not None:
+            show_runs(moving)
     return COMPLETED if found.same else FAILED
 
 
@@ -138,6 +156,26 @@ def told(found: Difference, title: str) -> list[str]:
         mark = ADDED if field.before is None else REMOVED if field.after is None else CHANGED
         lines.append(_line(mark, f"{field.field}:", _values(field)))
     return lines
+
+
+def show_runs(found: Change) -> None:
+    """Where runs of the old version can stand, and whether they can move from there."""
+    rows = [
+        (
+            ", ".join(row.open) or "not begun",
+            row.verdict,
+            "; ".join(visible(each.message) for each in row.reasons[:2])
+            + (f"; and {len(row.reasons) - 2} more" if len(row.reasons) > 2 else ""),
+        )
+        for row in found.rows
+    ]
+    give("")
+    table(("OPEN", "CAN MOVE", "WHY NOT"), rows)
+    if not found.complete:
+        say(f"not all is known: only the first {found.states} states were looked at")
+    if found.mapping:
+        said = " ".join(f"{before}={after}" for before, after in found.mapping.items())
+        say(f"with the mapping {said}")
 
 
 def _line(mark: tuple[str, str], what: str, text: str) -> str:
