@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -258,9 +257,12 @@ def test_the_table_and_the_command_agree(
 
 
 def test_the_laws_have_seen_enough() -> None:
-    """Run after the others: they are held against runs that moved, of every kind of edit, and those that stayed."""
-    if not SEEN:
-        pytest.fail("run the whole file")
+    """After the others: each was held against enough runs that moved."""
     print(*(f"{name}: {count}" for name, count in sorted(SEEN.items())), sep="\n")
-    assert SEEN["wild moved"] > 10
-    assert SEEN["calm compared"] > 10
+    for law, name in (
+        ("wild", "wild moved"),
+        ("calm", "calm compared"),
+        ("table", "table can whole"),
+    ):
+        held = sum(count for each, count in SEEN.items() if each.startswith(law))
+        assert SEEN[name] * 10 >= held, (name, SEEN)
