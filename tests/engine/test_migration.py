@@ -281,7 +281,14 @@ async def test_an_archived_run_is_read_from_its_file(engine: Harness, tmp_path: 
 
 
 async def test_another_process_moves_a_run_that_this_one_executes(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
+    await moved_from_elsewhere(f"sqlite:///{tmp_path / 'a.db'}")
+
+
+async def test_a_run_is_moved_on_postgres(postgres_url: str) -> None:
+    await moved_from_elsewhere(postgres_url)
+
+
+async def moved_from_elsewhere(url: str) -> None:
     async with penstock.open(url, activities=[work, undo]) as owner:
         for each in (ONE, TWO):
             await owner.register(each)
@@ -292,6 +299,10 @@ async def test_another_process_moves_a_run_that_this_one_executes(tmp_path: Path
         async with penstock.open(url, execute=False) as other:
             there = await other.get("o")
             await there.migrate("2", by="ann")
+            assert [row.id for row in await other.list(version="2")] == ["o"]
             await there.signal("ok", 1)
         assert await run.result() == "pay"
         assert CALLS == ["reserve", "audit", "pay"]
+        assert await owner.audit() == []
+    async with penstock.open(url, activities=[work, undo]) as again:
+        assert (await (await again.get("o")).show()).version == "2"
