@@ -17,6 +17,7 @@ from penstock.cli.words import did_you_mean
 
 if TYPE_CHECKING:
     from penstock.ports.activities import Served
+    from penstock.verify.verification import Signature
 
 
 BUILT_IN = "http"
@@ -56,6 +57,18 @@ def served_by(activities: Iterable[Any]) -> dict[str, Served]:
     served = {entry.name: entry.served for entry in Registry(activities)}
     served[BUILT_IN] = entry_of(Http(), name=BUILT_IN).served
     return served
+
+
+def signatures_by(activities: Iterable[Any]) -> dict[str, Signature]:
+    """What their annotations say, by name."""
+    from penstock.sdk.signatures import signature_of
+    from penstock.sdk.workflow import Registry
+
+    found = {
+        entry.name: signature_of(entry.function, without=entry.served.transactional)
+        for entry in Registry(activities)
+    }
+    return {name: signature for name, signature in found.items() if signature is not None}
 
 
 def _collected(source: Any) -> list[Any]:

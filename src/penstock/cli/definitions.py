@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,7 @@ from penstock.cli.output import (
     give,
     give_json,
     say,
+    warn,
 )
 from penstock.cli.session import json_option, opened, perform, store_flag, store_option
 from penstock.cli.words import did_you_mean
@@ -73,6 +74,43 @@ def read_definition(
     With `served`, each activity that it calls must be among them and take what it is given.
     """
     return examined(name, served, app).accepted()
+
+
+def refused_early(
+    loaded: Loaded, activities: list[Any], *, force: str | None, strict: bool
+) -> None:
+    """DefinitionInvalid if an engine with these activities would refuse it; asked before a database is made."""
+    if force is not None:
+        return
+    from penstock.cli.app import signatures_by
+    from penstock.core.plan import Plan
+    from penstock.dsl.load import refused
+    from penstock.engine.verdicts import digest_of, signatures_of, verified
+
+    known = signatures_by(activities)
+    signatures = signatures_of(activities, known.get, Plan(loaded.definition))
+    found = verified(loaded, digest_of(loaded.definition), [], signatures)
+    levels = ("error", "warning") if strict else ("error",)
+    if any(finding.level in levels for finding in found):
+        raise refused(found, loaded.source)
+
+
+force_option = click.option(
+    "--force", metavar="REASON", help="Register it though something is refuted; the reason is kept."
+)
+strict_option = click.option(
+    "--strict", is_flag=True, help="Refuse it if something could not be proved, too."
+)
+
+
+def tell_findings(findings: list[Finding]) -> None:
+    """What was found about a definition that was registered all the same."""
+    for finding in findings:
+        if finding.level == "note":
+            continue
+        place = finding.place
+        where = f"{place.source}:{place.line}:{place.column}" if place.line else place.source
+        warn(f"[{finding.code}] {finding.message} ({where})")
 
 
 def examined(name: str, served: Mapping[str, Served] | None, app: str | None) -> Examined:

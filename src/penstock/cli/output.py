@@ -179,6 +179,11 @@ def complain_of_definition(
     say(render(error.findings, text, colour=coloured(sys.stderr)))
     say(f"{visible(source)}: {summary(error.findings)}; {outcome}")
     codes = dict.fromkeys(finding.code for finding in error.findings)
+    errors = [finding for finding in error.findings if finding.level == "error"]
+    if all(finding.counterexample is not None for finding in errors):
+        say(
+            f"{paint('note', 'hint')}: --force REASON registers it all the same, and the reason is kept"
+        )
     say(f"{paint('hint', 'hint')}: {'; '.join(f'penstock explain {code}' for code in codes)}")
     return REFUSED
 

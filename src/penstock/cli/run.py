@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.definitions import force_option, strict_option
 from penstock.cli.session import perform, store_option
 
 if TYPE_CHECKING:
@@ -47,10 +48,12 @@ DRAIN_SECONDS = 10.0
     help="If the run of that id has ended, start the next: ID-2, ID-3, and so on.",
 )
 @click.option("--plain", is_flag=True, help="Lines instead of a picture.")
+@force_option
+@strict_option
 @store_option
 def run_command(
     file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, again: bool, plain: bool,
-    url: str,
+    force: str | None, strict: bool, url: str,
 ) -> int:  # fmt: skip
     """Run a definition here and watch it.
 
@@ -63,34 +66,35 @@ def run_command(
     ended if --id names it; without --id, or with --again, the next one is started: order-2, order-3, and so on. The
     result goes to stdout. Exit status: 0 completed, 1 failed, 2 usage, 3 refused, 4 unreachable.
     """
-    return perform(_run(file, app, inputs, id, by, again, plain, url))
+    return perform(_run(file, app, inputs, id, by, again, plain, force, strict, url))
 
 
 async def _run(
     file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, again: bool, plain: bool,
-    url: str,
+    force: str | None, strict: bool, url: str,
 ) -> int:  # fmt: skip
     from penstock.cli.app import load_app, served_by
-    from penstock.cli.definitions import read_definition
+    from penstock.cli.definitions import read_definition, refused_early, tell_findings
     from penstock.cli.inputs import explained, parse_inputs
-    from penstock.cli.output import INTERRUPTED, paint, say, warn
+    from penstock.cli.output import INTERRUPTED, paint, say
     from penstock.cli.session import engine_of, on_interrupt, store_flag
     from penstock.cli.voice import keep_infos
     from penstock.engine.engine import Settings
+    from penstock.wiring import is_there
 
     given = parse_inputs(inputs)
     activities = load_app(app) if app else []
     keep_infos()
     # What is wrong is said before a database is made.
-    read_definition(file, served_by(activities), app)
+    loaded = read_definition(file, served_by(activities), app)
+    if not await is_there(url):
+        refused_early(loaded, activities, force=force, strict=strict)
     stop = on_interrupt()
     async with engine_of(
         url, activities=activities, settings=Settings(drain_seconds=DRAIN_SECONDS)
     ) as engine:
-        kept = await engine.register(file, by=by)
-        for finding in kept.findings:
-            place = finding.place
-            warn(f"[{finding.code}] {finding.message} ({place.source}:{place.line}:{place.column})")
+        kept = await engine.register(file, by=by, force=force, strict=strict)
+        tell_findings(kept.findings)
         with explained(inputs):
             run, note = await _begin(engine, kept.id, given, id, by, again or id is None)
         followed = await _watch(engine, run, url, stop, note, plain)

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.bulk import parse_lines, start_lines
+from penstock.cli.definitions import (
+    force_option,
+    looks_like_file,
+    read_definition,
+    refused_early,
+    strict_option,
+    tell_findings,
+)
 from penstock.cli.inputs import explained, parse_inputs, parse_pairs, parse_value
 from penstock.cli.output import COMPLETED, Problem, give, give_json, say
 from penstock.cli.session import (
@@ -95,12 +103,14 @@ async def _tell_owner(session: Session, id: str) -> None:
     help="What to do with a run of that id.",
 )
 @click.option("--by", metavar="WHO", help="Who starts it; it is recorded.")
+@force_option
+@strict_option
 @json_option
 @store_option
 def start_command(
     definition: str, inputs: tuple[str, ...], file: str | None, id: str | None, version: str | None, priority: str | None,
-    delay: str | None, attributes: tuple[str, ...], key: str | None, if_exists: str, by: str | None, as_json: bool,
-    url: str,
+    delay: str | None, attributes: tuple[str, ...], key: str | None, if_exists: str, by: str | None, force: str | None,
+    strict: bool, as_json: bool, url: str,
 ) -> int:  # fmt: skip
     """Start a run and leave it to whoever executes the database's runs; prints its id.
 
@@ -119,14 +129,18 @@ def start_command(
     seconds = None if delay is None else _seconds(delay)
 
     async def work() -> int:
-        from penstock.cli.definitions import looks_like_file, read_definition
+        from penstock.wiring import is_there
 
         name = definition
         loaded = read_definition(definition) if looks_like_file(definition) else None
+        if loaded is not None and not await is_there(url):
+            refused_early(loaded, [], force=force, strict=strict)
         async with opened(url, create=loaded is not None) as session:
             engine = session.engine
             if loaded is not None:
-                name = (await engine.register(definition, by=by)).id
+                kept = await engine.register(definition, by=by, force=force, strict=strict)
+                tell_findings(kept.findings)
+                name = kept.id
             options: dict[str, Any] = {
                 "version": version, "priority": priority, "delay": seconds, "attributes": attrs, "created_by": by,
             }  # fmt: skip

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.ports.activities import Served
     from penstock.testing.acting import Performance
     from penstock.verify.scenario import Scenario
-    from penstock.verify.verification import Proof
+    from penstock.verify.verification import Proof, Signature
 
 
 @dataclass
@@ -107,11 +107,13 @@ def verify_command(
             "usage", f"{what} takes one file, not {len(files)}", hint=f"{what} {files[0]}"
         )
     served: dict[str, Served] | None = None
+    signatures: dict[str, Signature] | None = None
     if app:
-        from penstock.cli.app import load_app, served_by
+        from penstock.cli.app import load_app, served_by, signatures_by
 
-        served = served_by(load_app(app))
-    found = [verified(name, served, app) for name in files]
+        activities = load_app(app)
+        served, signatures = served_by(activities), signatures_by(activities)
+    found = [verified(name, served, app, signatures) for name in files]
     if number is not None:
         return _run(found[0], number, format)
     _report(found, format, output)
@@ -119,7 +121,12 @@ def verify_command(
     return FAILED if any(each.worst(*levels) for each in found) else COMPLETED
 
 
-def verified(name: str, served: dict[str, Served] | None, app: str | None) -> Verified:
+def verified(
+    name: str,
+    served: dict[str, Served] | None,
+    app: str | None,
+    signatures: dict[str, Signature] | None,
+) -> Verified:
     """A file with everything that can be said of it."""
     from penstock.dsl.finding import in_order
     from penstock.verify.verification import Proof, verify
@@ -129,7 +136,7 @@ def verified(name: str, served: dict[str, Served] | None, app: str | None) -> Ve
         many = f"{len(each.errors)} mistake{'s' if len(each.errors) != 1 else ''}"
         proof = Proof("3.1", "refuted", f"{many}; the other rules wait until they are mended")
         return Verified(each.source, each.loaded, each.findings, [proof])
-    verification = verify(each.loaded, structure=[])
+    verification = verify(each.loaded, activities=signatures, structure=[])
     known = [finding for finding in verification.findings if finding not in each.findings]
     findings = in_order([*each.findings, *known])
     return Verified(each.source, each.loaded, findings, verification.proofs)

@@ -18,6 +18,8 @@ class Voice(logging.Handler):
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "definition.unproved":
+            return  # the command that registers it tells each finding with its place
         text = self._worded(record)
         if text not in self._said:
             self._said.add(text)

@@ -159,6 +159,8 @@ def _build(
 def refused(findings: list[Finding], source: str) -> DefinitionInvalid:
     """The error that carries the findings; its message is the first of them."""
     errors = [finding for finding in findings if finding.level == "error"]
+    if not errors:  # refused by `strict` for what is unknown
+        errors = [finding for finding in findings if finding.level == "warning"]
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     where = f"{source}:{first.place.line}:{first.place.column}: " if first.place.line else ""

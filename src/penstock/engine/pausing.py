@@ -12,6 +12,7 @@ from msgspec.json import Decoder
 
 from penstock.engine.checks import check_texts
 from penstock.engine.records import read, readable, tell, written
+from penstock.engine.verdicts import forced_acts
 from penstock.errors import NotFound, Rejected, RevisionConflict, StoreCorrupt
 from penstock.ports.control import DefinitionAct, PausedDefinition
 from penstock.ports.store import Record
@@ -80,14 +81,16 @@ class Pausing:
         return [_pause_of(each) for each in await self._engine.paused_records()]
 
     async def acts(self, definition: str) -> list[DefinitionAct]:
-        """Who paused and resumed it, when and why; the oldest first."""
+        """Who paused, resumed and forced it, when and why; the oldest first."""
         check_texts(definition=definition)
         store = self._engine.store
         if await store.definition(definition) is None:
             raise _unknown(definition)
         record = await store.record(PAUSED, definition)
         _, acts = await self._acts(definition)
-        return acts if record is None else _with_pause(acts, _pause_of(record))
+        acts = acts if record is None else _with_pause(acts, _pause_of(record))
+        forced = await forced_acts(self._engine, definition)
+        return sorted([*forced, *acts], key=lambda act: act.at)
 
     async def _acts(self, definition: str) -> tuple[Record | None, list[DefinitionAct]]:
         record = await self._engine.store.record(ACTS, definition)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
-
-from msgspec.structs import replace
 
 from penstock.core.plan import Plan, ScopePlan
 from penstock.dsl.algebra import Choice, Leaf, Parallel, Rest, Sequence
@@ -15,6 +12,7 @@ from penstock.dsl.compose import Composition
 from penstock.dsl.finding import Finding, did_you_mean
 from penstock.dsl.load import Loaded, refused
 from penstock.engine.engine import Engine
+from penstock.engine.verdicts import Terms, digest_of, judge
 from penstock.errors import NotFound, Rejected, shown
 from penstock.model.codec import encode_definition
 from penstock.ports.activities import Served
@@ -50,28 +48,36 @@ def examine(
 
 
 async def register(
-    engine: Engine, source: Any, *, name: str = "<definition>", by: str | None = None
+    engine: Engine,
+    source: Any,
+    *,
+    name: str = "<definition>",
+    by: str | None = None,
+    force: str | None = None,
+    strict: bool = False,
 ) -> Registered:
-    """Keep a version; the same content again is a no-op."""
-    known = engine.activities.names() or None
-    examined = examine(source, name=name, activities=known)
+    """Keep a version; the same content again is a no-op. See `engine/verdicts.py` for `force` and `strict`."""
+    terms = Terms(by, force, strict)
+    terms.check()
+    examined = examine(source, name=name, activities=engine.activities.names() or None)
     loaded = examined.accepted()
     definition = loaded.definition
     plan = Plan(definition)
     findings = [*examined.findings, *misfits(engine.activities, loaded, plan)]
     if any(f.level == "error" for f in findings):
         raise refused(findings, loaded.source)
-    content = encode_definition(replace(definition, version=""))
+    digest = digest_of(definition)
+    found, known = await judge(engine, loaded, plan, digest, findings, terms)
+    findings += found
     row = DefinitionRow(
         id=definition.id, version=definition.version, number=0, document=encode_definition(definition),
-        digest=sha256(content).digest(), created_at=engine.clock.now(), created_by=by,
+        digest=digest, created_at=engine.clock.now(), created_by=by,
     )  # fmt: skip
     kept = await engine.store.publish(row)
     engine.know(kept.id, kept.version, plan)
     engine.newest.pop(kept.id, None)
-    return Registered(
-        id=kept.id, version=kept.version, new=kept.created_at == row.created_at, findings=findings
-    )
+    new = not known and kept.created_at == row.created_at
+    return Registered(id=kept.id, version=kept.version, new=new, findings=findings)
 
 
 class Known(Protocol):

@@ -84,9 +84,17 @@ class LocalRuns:
     # --- definitions and starts ------------------------------------------------------------------------------
 
     async def register(
-        self, source: Any, *, name: str = "<definition>", by: str | None = None
+        self,
+        source: Any,
+        *,
+        name: str = "<definition>",
+        by: str | None = None,
+        force: str | None = None,
+        strict: bool = False,
     ) -> Registered:
-        registered = await register(self.engine, source, name=name, by=by)
+        registered = await register(
+            self.engine, source, name=name, by=by, force=force, strict=strict
+        )
         newest = await self.engine.store.definition(registered.id)
         if newest is not None and newest.version == registered.version:
             # Also if it was registered before: that process may have died before it came to this.

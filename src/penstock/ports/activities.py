@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from penstock.model.definition import Retry
 from penstock.model.job import Job, Outcome
+from penstock.verify.verification import Signature
 
 
 class Served(Struct, frozen=True):
@@ -36,6 +37,10 @@ class Activities(Protocol):
 
     def names(self) -> list[str]:
         """What the application registered, without what is built in."""
+        ...
+
+    def signature(self, name: str) -> Signature | None:
+        """What its annotations say; None if nothing is known of it."""
         ...
 
     def begin(self, job: Job, report: Callable[[Job, Outcome], None]) -> None:

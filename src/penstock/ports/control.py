@@ -35,7 +35,7 @@ class DefinitionAct(Struct, frozen=True):
     """What an operator did to a definition."""
 
     act: str
-    """`pause` or `resume`."""
+    """`pause`, `resume`, or `force`: registered though it is refuted."""
     at: float
     by: str | None = None
     reason: str = ""

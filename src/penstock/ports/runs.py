@@ -180,8 +180,9 @@ class Runs(Protocol):
     def bus(self) -> EngineBus: ...
 
     async def register(
-        self, source: Any, *, name: str = "<definition>", by: str | None = None
-    ) -> Registered: ...
+        self, source: Any, *, name: str = "<definition>", by: str | None = None, force: str | None = None,
+        strict: bool = False,
+    ) -> Registered: ...  # fmt: skip
 
     async def start(
         self, definition: str, input: Any, *, id: str | None, version: str | None, priority: str | None,

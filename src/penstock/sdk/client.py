@@ -236,10 +236,19 @@ class Engine:
         """Retention, erasure, archives, export, backup."""
 
     async def register(
-        self, source: Any, *, name: str = "<definition>", by: str | None = None
+        self,
+        source: Any,
+        *,
+        name: str = "<definition>",
+        by: str | None = None,
+        force: str | None = None,
+        strict: bool = False,
     ) -> Registered:
-        """A definition by path, text, dict or algebra: checked, versioned, kept. The same content again is a no-op."""
-        return await self._runs.register(source, name=name, by=by)
+        """A definition by path, text, dict or algebra: verified, versioned, kept. The same content again is a no-op.
+
+        What is refuted is refused with its counterexamples; what is unknown is in `findings`. `force`, a reason that is
+        kept (`definition_acts`), registers it all the same; `strict` refuses what is unknown as well."""
+        return await self._runs.register(source, name=name, by=by, force=force, strict=strict)
 
     async def start(
         self,
@@ -444,7 +453,7 @@ class Engine:
         return await self._runs.control.paused_definitions()
 
     async def definition_acts(self, definition: str) -> list[DefinitionAct]:
-        """Who paused and resumed a definition, when and why, the oldest first; the last 100."""
+        """Who paused, resumed or forced a definition, when and why, the oldest first; the last 100."""
         return await self._runs.control.definition_acts(definition)
 
     async def definition(self, id: str, version: str | None = None) -> Definition:

@@ -29,10 +29,12 @@ from penstock.sdk.deadlines import Deadlines
 from penstock.sdk.logs import Logs, Numbered
 from penstock.sdk.outcome import broken, perform, returned
 from penstock.sdk.processes import Processes
+from penstock.sdk.signatures import signature_of
 from penstock.sdk.tap import close_tap, open_tap
 from penstock.sdk.threads import Beside, Threads
 from penstock.sdk.watchdog import Watchdog
 from penstock.sdk.workflow import Entry, Registry, entry_of
+from penstock.verify.verification import Signature
 
 __all__ = ["Attempt", "LocalActivities", "current"]
 
@@ -166,6 +168,12 @@ class LocalActivities:
 
     def names(self) -> list[str]:
         return [name for name in self._entries if name != "http"]
+
+    def signature(self, name: str) -> Signature | None:
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        return signature_of(entry.function, without=entry.served.transactional)
 
     def on_heartbeat(self, listener: Callable[[Job, Any], None]) -> None:
         self._listeners.append(listener)

@@ -42,6 +42,7 @@ from penstock.verify.scenario import (
     Step,
     Submit,
 )
+from penstock.verify.verification import Signature
 
 CHILD = "ends-as-the-scenario-says"
 CHILD_TASK = "it"
@@ -112,7 +113,7 @@ class Actor:
     async def play(self, loaded: Loaded, input: Any, steps: tuple[Step, ...]) -> str:
         """What stood in the way, if anything did."""
         try:
-            kept = await self._harness.register(loaded)
+            kept = await self._harness.register(loaded, force="a counterexample is acted")
             await self._children(kept.id)
             self._run = await self._harness.start(kept.id, input, id=RUN_ID, version=kept.version)
             await self._look(None)
@@ -143,7 +144,7 @@ class Actor:
                     document["version"] = version
                 if version and document["id"] == own:
                     continue  # it begins itself, as it is
-                await self._harness.register(document)
+                await self._harness.register(document, force="a stub")
 
     async def _look(self, step: Step | None) -> None:
         """Until nothing happens by itself any more; then what is new in the history."""
@@ -219,6 +220,9 @@ class Stubs:
 
     def names(self) -> list[str]:
         return []
+
+    def signature(self, name: str) -> Signature | None:
+        return None
 
     def begin(self, job: Job, report: Report) -> None:
         if job.undo:
