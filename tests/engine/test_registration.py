@@ -15,6 +15,7 @@ import pytest
 import penstock
 from penstock import activity
 from penstock.adapters.memory import MemoryStore
+from penstock.dsl.finding import Finding
 from penstock.engine import verdicts
 from penstock.errors import DefinitionInvalid, Rejected
 from penstock.sdk.signatures import schema_of, signature_of
@@ -39,6 +40,11 @@ UNTYPED = "id: it\n" + "\n".join(CLOSED.splitlines()[2:]) + "\n"
 @activity
 async def work() -> int:
     return 1
+
+
+def serious(findings: list[Finding]) -> set[str]:
+    """The codes of what is more than a note."""
+    return {finding.code for finding in findings if finding.level != "note"}
 
 
 @pytest.fixture
@@ -207,9 +213,9 @@ links:
 
 async def test_annotations_of_activities_are_types() -> None:
     async with harness(activities=[work, classify]) as engine:
-        assert (await engine.register(BRANCH, strict=True)).findings == []
+        assert serious((await engine.register(BRANCH, strict=True)).findings) == set()
     async with harness() as engine:
-        assert {f.code for f in (await engine.register(BRANCH)).findings} == {"branch-untyped"}
+        assert serious((await engine.register(BRANCH)).findings) == {"branch-untyped"}
 
 
 def test_signatures_from_annotations() -> None:
@@ -246,7 +252,7 @@ async def test_a_small_definition_is_registered_within_milliseconds() -> None:
         for number in range(20):
             text = f"id: small{number}\ntasks:\n  a: {{do: work}}\n  b: {{do: work, after: a}}\n"
             began = time.process_time()
-            assert (await engine.register(text)).findings == []
+            assert serious((await engine.register(text)).findings) == set()
             best = min(best, time.process_time() - began)
     assert best < 0.03
 
@@ -259,5 +265,5 @@ async def test_without_the_solver_it_is_unknown_with_what_to_install(
     async with harness(activities=[work]) as engine:
         kept = await engine.register(CLOSED)
     assert any("penstock[verify]" in (f.hint or "") for f in kept.findings)
-    assert {f.level for f in kept.findings} == {"warning"}
+    assert {f.level for f in kept.findings} <= {"warning", "note"}
     verdicts._found.clear()  # pyright: ignore[reportPrivateUsage]

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from penstock.verify.verification import Proof, Signature
 
 
+LEVELS = ("error", "warning", "note")
+
+
 @dataclass
 class Verified:
     """One file, and all that is to be said of it."""
@@ -138,7 +141,8 @@ def verified(
         return Verified(each.source, each.loaded, each.findings, [proof])
     verification = verify(each.loaded, activities=signatures, structure=[])
     known = [finding for finding in verification.findings if finding not in each.findings]
-    findings = in_order([*each.findings, *known])
+    # What must be mended first; in each level as it stands in the text.
+    findings = sorted(in_order([*each.findings, *known]), key=lambda f: LEVELS.index(f.level))
     return Verified(each.source, each.loaded, findings, verification.proofs)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from penstock.model.definition import Retry
 from penstock.model.job import Job, Outcome
-from penstock.verify.verification import Signature
+
+if TYPE_CHECKING:
+    from penstock.verify.verification import Signature
 
 
 class Served(Struct, frozen=True):

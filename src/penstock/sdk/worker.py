@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import Rejected
 from penstock.model.failure import Failure
@@ -29,12 +29,13 @@ from penstock.sdk.deadlines import Deadlines
 from penstock.sdk.logs import Logs, Numbered
 from penstock.sdk.outcome import broken, perform, returned
 from penstock.sdk.processes import Processes
-from penstock.sdk.signatures import signature_of
 from penstock.sdk.tap import close_tap, open_tap
 from penstock.sdk.threads import Beside, Threads
 from penstock.sdk.watchdog import Watchdog
 from penstock.sdk.workflow import Entry, Registry, entry_of
-from penstock.verify.verification import Signature
+
+if TYPE_CHECKING:
+    from penstock.verify.verification import Signature
 
 __all__ = ["Attempt", "LocalActivities", "current"]
 
@@ -170,6 +171,8 @@ class LocalActivities:
         return [name for name in self._entries if name != "http"]
 
     def signature(self, name: str) -> Signature | None:
+        from penstock.sdk.signatures import signature_of  # late: the verifier is heavy
+
         entry = self._entries.get(name)
         if entry is None:
             return None

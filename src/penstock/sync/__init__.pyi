@@ -50,9 +50,18 @@ class Engine:
     data: Data
 
     def register(
-        self, source: Any, *, name: str = "<definition>", by: str | None = None
+        self,
+        source: Any,
+        *,
+        name: str = "<definition>",
+        by: str | None = None,
+        force: str | None = None,
+        strict: bool = False,
     ) -> Registered:
-        """A definition by path, text, dict or algebra: checked, versioned, kept. The same content again is a no-op."""
+        """A definition by path, text, dict or algebra: verified, versioned, kept. The same content again is a no-op.
+
+        What is refuted is refused with its counterexamples; what is unknown is in `findings`. `force`, a reason that is
+        kept (`definition_acts`), registers it all the same; `strict` refuses what is unknown as well."""
 
     def start(
         self,
@@ -192,7 +201,7 @@ class Engine:
         """Those that are paused now, by whom and why."""
 
     def definition_acts(self, definition: str) -> list[DefinitionAct]:
-        """Who paused and resumed a definition, when and why, the oldest first; the last 100."""
+        """Who paused, resumed or forced a definition, when and why, the oldest first; the last 100."""
 
     def definition(self, id: str, version: str | None = None) -> Definition:
         """A registered definition, expanded; the newest version if none is named."""

@@ -26,6 +26,8 @@ from penstock.verify.verification import Subject
 
 RULE = "3.2"
 NAMED_MAX = 5
+BY_HAND = frozenset({"timer", "signal", "event", "form"})
+"""Waits that an operator can fail (`core/hands.py`)."""
 TRIES = 400
 """Runs that are played to find a deadlock."""
 
@@ -65,7 +67,9 @@ def cases_of(subject: Subject) -> Cases:
         for node in scope.nodes.values()
     }
     types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
-    return Cases(schemas, types, Solver(units=subject.budget.solver))
+    return Cases(
+        schemas, types, Solver(units=subject.budget.solver, questions=subject.budget.questions)
+    )
 
 
 def schemas_of(subject: Subject) -> dict[Read, object]:
@@ -130,11 +134,16 @@ class Behaviour:
             route = self.driver.route_to(fragment, trail)
             scenario = self.driver.drive(route, failing(code, target))
             if scenario is not None:
-                dead = self._dead_link(route) if code == "no-end" else None
-                if dead is not None:
+                dead = self._dead_link(route) if code in ("no-end", "join-starved") else None
+                related: list[tuple[Path, str]] = []
+                if dead is not None and code == "no-end":
                     where, message = dead[0], f"{message}: {dead[1]} may be dead"
+                elif dead is not None:
+                    related.append((dead[0], "dead where its condition does not hold"))
+                key = not (dead and code == "no-end")
+                hint = HINTS[code]
                 self.subject.refute(
-                    RULE, code, where, message, scenario, HINTS[code], key=dead is None
+                    RULE, code, where, message, scenario, hint, key=key, related=related
                 )
                 return
         reason = "no input and outputs were found that show it"
@@ -218,16 +227,44 @@ class Behaviour:
         return never
 
     def _report_never(self, scope: ScopePlan, id: str) -> None:
-        self.sound = False
         path = f"{scope.path}/{id}" if scope.path else id
+        waits = [
+            edge.source
+            for edge in scope.nodes[id].arrivals
+            if edge.on == "error" and self._by_hand(scope.nodes[edge.source])
+        ]
+        if waits:
+            message = f"`{path}` runs only if an operator fails `{waits[0]}` by hand"
+            self.subject.remark("never-runs", place(scope, id), message, key=True)
+            return
+        self.sound = False
         message = f"`{path}` can never run"
         where, hint = place(scope, id), HINTS["never-runs"]
         scenario = self._without(path if scope.parent is None else "")
         if scenario is not None:
-            self.subject.refute(RULE, "never-runs", where, message, scenario, hint, key=True)
+            related = [
+                ((*where[:-2], "links", edge.index), "its condition never holds when it is asked")
+                for edge in scope.nodes[id].arrivals
+                if edge.guard is not None
+            ]
+            self.subject.refute(
+                RULE, "never-runs", where, message, scenario, hint, key=True, related=related
+            )
             return
         reason = "no run that ends was found to show it"
         self.subject.doubt(RULE, "never-runs", where, f"{message}: {reason}", hint, key=True)
+
+    def _by_hand(self, node: Node) -> bool:
+        """An operator can fail it, or what is in it."""
+        if node.type in BY_HAND:
+            return True
+        inside = (node.path, f"{node.path}/")
+        return any(
+            inner.type in BY_HAND
+            for scope in self.subject.plan.scopes.values()
+            if scope.path == inside[0] or scope.path.startswith(inside[1])
+            for inner in scope.nodes.values()
+        )
 
     def _without(self, path: str) -> Scenario | None:
         """A whole run, one that completes if there is any; with how the task was last seen in it."""

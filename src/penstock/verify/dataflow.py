@@ -60,7 +60,7 @@ class DataFlow:
         self._subject, self._plan = subject, subject.plan
         self._knowledge = Knowledge(subject)
         self._player = Player(subject.plan, self._knowledge)
-        self._solver = Solver(units=subject.budget.solver)
+        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
         self._orders = Orders(subject.plan)
         self._writers = _writers(subject)
         self._untyped: dict[str, tuple[Path, list[str]]] = {}

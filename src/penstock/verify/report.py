@@ -169,7 +169,10 @@ def _block(finding: Finding, lines: list[str], pen: _Pen, number: int, replay: s
     else:
         out.append(f"  {pen('arrow', '-->')} {_visible(place.source)}:{place.line}:{place.column}")
         out += _excerpts(finding, lines, pen)
-    if isinstance(finding.counterexample, Scenario):
+    if isinstance(finding.counterexample, Scenario) and finding.level == "note":
+        if replay:  # worth a line, not a story
+            out.append(f"see it happen: {_visible(replay)} {number}")
+    elif isinstance(finding.counterexample, Scenario):
         out.append(f"{pen('story', f'counterexample {number}')}:")
         out += [f"  {_visible(line)}" for line in history(finding.counterexample)]
         if replay:

@@ -29,6 +29,8 @@ Ask = tuple[Expression, Wanted]
 
 MISSING = "the solver z3 is not installed"
 INSTALL = "pip install 'penstock[verify]'"
+FULL = "penstock verify FILE asks all of them"
+QUESTIONS_MAX = 20_000
 UNITS_MAX = 2_000_000
 """What the solver may spend on one question, in its own units."""
 PARTS_MAX = 1_500
@@ -71,12 +73,16 @@ def available() -> bool:
 class Solver:
     """Answers questions one after another; the same questions in the same order have the same answers. One thread."""
 
-    def __init__(self, *, units: int = UNITS_MAX) -> None:
+    def __init__(self, *, units: int = UNITS_MAX, questions: int = QUESTIONS_MAX) -> None:
         self._units = units
+        self._left = questions
         self._context: Any = None
 
     def solve(self, asks: Sequence[Ask], types: Types) -> Answer:
         """Values for which each expression has its outcome, all together."""
+        if self._left <= 0:
+            return Unknown("it was asked as many questions as it may be", FULL)
+        self._left -= 1
         if not available():
             found = _search(asks, types)
             if found is not None:

@@ -74,7 +74,7 @@ class Termination:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._knowledge = Knowledge(subject)
-        self._solver = Solver(units=subject.budget.solver)
+        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
         self._player = Player(subject.plan, self._knowledge)
 
     def check(self) -> None:

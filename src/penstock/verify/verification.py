@@ -46,6 +46,12 @@ class Budget:
     """Tasks of a definition whose behaviour is explored."""
     solver: int = 2_000_000
     """What the solver may spend on one question, in its own units."""
+    questions: int = 20_000
+    """Questions that each rule may ask the solver."""
+
+
+QUICK = Budget(states=20_000, fragment=2_000, tasks=500, solver=500_000, questions=150)
+"""Of a registration: what it leaves unknown, `penstock verify` has more time for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ links:
         4,
         """\
 tasks:
-  a: {type: timer, delay: 5s}
+  a: {type: gateway, kind: parallel}
   h: {do: x, after: {from: a, on: error}}
   c: {do: x, after: a}
 """,
@@ -435,6 +435,13 @@ def test_the_examples_are_proved(file: pathlib.Path) -> None:
     wanted = "unknown" if file.stem == "rules" else "proved"
     assert verification.verdict("3.2") == wanted, verification.findings
     assert [f for f in verification.findings if f.level == "error"] == []
+
+
+def test_a_handler_of_what_only_an_operator_can_fail_is_noted() -> None:
+    text = "tasks:\n  a: {type: timer, delay: 5s}\n  h: {do: x, after: {from: a, on: error}}\n  c: {do: x, after: a}\n"
+    verification = verified(text)
+    assert [(f.code, f.level) for f in verification.findings] == [("never-runs", "note")]
+    assert verification.verdict("3.2") == "proved"
 
 
 def test_a_fragment_over_budget_is_named() -> None:
