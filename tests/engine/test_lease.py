@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.adapters.memory import MemoryStore
+from penstock.adapters.memory_bus import MemoryBus
 from penstock.engine.engine import Engine, Settings
 from penstock.engine.recovery import RENEW_SECONDS, Ownership
 from penstock.engine.runs import LocalRuns
@@ -41,7 +42,7 @@ class Slow(MemoryStore):
 
 def engine_on(store: Slow, clock: SkipClock) -> LocalRuns:
     worker = LocalActivities(Registry([]), clock, watch=False)
-    core = Engine(store, worker, clock, settings=Settings(drain_seconds=0))
+    core = Engine(store, worker, clock, bus=MemoryBus(clock), settings=Settings(drain_seconds=0))
     return LocalRuns(core, Ownership(core))
 
 
