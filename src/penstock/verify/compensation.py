@@ -69,7 +69,9 @@ class Compensation:
             self._note(scope, node, message)
         rest = exposed[alone:]
         if rest:
-            names = ", ".join(f"`{node.path}`" for _, node in rest)
+            names = ", ".join(f"`{node.path}`" for _, node in rest[:5]) + (
+                ", …" if len(rest) > 5 else ""
+            )
             more = "more " if alone else ""
             message = f"{len(rest)} {more}tasks have no way back if what comes later fails: {names}"
             self._note(*rest[0], message)
