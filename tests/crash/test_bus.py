@@ -38,12 +38,10 @@ def live(database: Path, log: Path, point: str, count: int, mode: str) -> int:
 
 @pytest.mark.parametrize("mode", sorted(POINTS))
 async def test_what_was_acknowledged_is_there_once_and_in_order(tmp_path: Path, mode: str) -> None:
-    for point in POINTS[mode]:
+    for number, point in enumerate(POINTS[mode]):
         database, log = tmp_path / f"{point}.db", tmp_path / f"{point}.log"
-        killed = 0
-        for count in (1, 4):
-            killed += live(database, log, point, count, mode) != 0
-        assert killed, point
+        count = 1 if number % 2 else 3
+        assert live(database, log, point, count, mode) != 0, point
         assert live(database, log, "-", 0, mode) == 0
         async with penstock.open(f"sqlite:///{database}", execute=False) as engine:
             for n in range(RUNS):
