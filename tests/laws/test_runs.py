@@ -73,8 +73,15 @@ def sound(case: Case, outcome: Turn) -> None:
 
 
 def detached(case: Case, child: Case) -> bool:
-    node = case.plan.node(static(child.run.parent_key or ""))
-    return bool(node.config.get("detached"))
+    path = static(child.run.parent_key or "")
+    for plan in (
+        case.plan,
+        *case.plan.kin.values(),
+    ):  # one that was migrated had other tasks before
+        scope, _, id = path.rpartition("/")
+        if scope in plan.scopes and id in plan.scopes[scope].nodes:
+            return bool(plan.node(path).config.get("detached"))
+    raise AssertionError(path)
 
 
 def _mark(effect: f.Effect) -> tuple[Any, ...]:
