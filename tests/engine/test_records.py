@@ -59,7 +59,7 @@ async def test_one_that_cannot_be_read_costs_the_others_nothing(
     [
         ("priority-unknown", {"priority": 5, "debounce": Debounce("k", seconds=9)}),
         ("priority-unknown", {"priority": "bogus", "debounce": Debounce("k", seconds=9)}),
-        ("not-found", {"version": 5, "debounce": Debounce("k", seconds=9)}),
+        ("text-invalid", {"version": 5, "debounce": Debounce("k", seconds=9)}),
         ("priority-unknown", {"priority": "bogus", "singleton": Singleton("k")}),
         ("priority-unknown", {"priority": [], "singleton": Singleton("k")}),
     ],

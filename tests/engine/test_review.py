@@ -66,9 +66,10 @@ async def test_a_bad_word_in_a_command_harms_nobody() -> None:
     async with harness() as engine:
         await engine.register(WAITS)
         run = await engine.start("waits", None)
+        with pytest.raises(Rejected, match="5, not a text"):
+            await run.signal("go", 1, message_id=5)  # type: ignore[arg-type]
         for act in (
             run.signal("go", 1, by="\udc80"),
-            run.signal("go", 1, message_id=5),  # type: ignore[arg-type]
             run.cancel(reason="\ud800"),
             run.pause(by="\ud800"),
             run.terminate(reason="\ud800"),

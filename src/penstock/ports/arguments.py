@@ -56,8 +56,11 @@ def check(name: str, value: Any, annotation: Any, *, code: str) -> None:
 def _wrong(name: str, value: Any, annotation: Any, code: str = "") -> Rejected:
     kinds = _kinds(annotation)
     wanted = " or ".join(dict.fromkeys(_said(kind) for kind in kinds))
-    said = f"`{name}` is {shown(value)}, not {wanted}"
-    return Rejected(code or CODES.get(name) or _code(kinds), said, hint=f"give {wanted}")
+    said, hint = f"`{name}` is {shown(value)}, not {wanted}", f"give {wanted}"
+    if isinstance(value, str) and str in kinds:
+        said = f"`{name}` is {shown(value)}, not a text that can be kept"
+        hint = "leave out NUL and halves of surrogate pairs"
+    return Rejected(code or CODES.get(name) or _code(kinds), said, hint=hint)
 
 
 def clean(text: str) -> bool:
