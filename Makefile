@@ -27,7 +27,7 @@ run: $(READY) ## the product on SQLite, with a demo to look at
 	@$(BIN)/penstock run examples/demo.yaml --app examples/shop.py --id demo --store sqlite:///demo.db --again
 
 test: $(TOOLS) ## everything
-	@$(BIN)/python -m pytest -q -n 2
+	@$(BIN)/python tests/run.py
 
 check: lint types layers unit ## format, lint, types, layers, unit tests
 
