@@ -13,11 +13,11 @@ import penstock
 from penstock import Rejected, RunFailed, activity
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine import recovery
-from penstock.engine.engine import Engine as Core
 from penstock.engine.engine import Settings
 from penstock.engine.inbox import Item
 from penstock.engine.recovery import Ownership
 from penstock.engine.runs import LocalRuns
+from penstock.engine.turns import Turns
 from penstock.errors import StoreError
 from penstock.ports.store import Append, Appended
 
@@ -274,18 +274,18 @@ async def test_a_run_that_leaves_the_memory_while_others_are_loaded_is_loaded_ag
     async with penstock.open(f"sqlite:///{tmp_path / 'penstock.db'}") as engine:
         await engine.register(LISTENER)
         run = await engine.start("listener")
-        load = Core._load
+        local = engine._runs
+        assert isinstance(local, LocalRuns)
+        load = Turns.load
         left = [1]
 
         async def load_and_forget(self: Any, run_ids: Sequence[str]) -> None:
             await load(self, run_ids)
             if left:
                 left.pop()
-                self.refresh(run.id)  # a hint comes at that moment
+                local.engine.refresh(run.id)  # a hint comes at that moment
 
-        monkeypatch.setattr(Core, "_load", load_and_forget)
-        local = engine._runs
-        assert isinstance(local, LocalRuns)
+        monkeypatch.setattr(Turns, "load", load_and_forget)
         local.engine.refresh(run.id)
         await run.signal("go", 1)
         assert await asyncio.wait_for(run.result(), 5) == 1

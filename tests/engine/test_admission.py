@@ -197,7 +197,7 @@ async def test_who_waited_goes_on_waiting_in_the_next_process(tmp_path: Path, cl
         ids = [(await engine.start("d", number)).id for number in range(6)]
         await engine.settle()
         if not clean:
-            engine.core._again.append((ids[0], _unstored()))  # its end is not a clean one
+            engine.core.commits.again.append((ids[0], _unstored()))  # its end is not a clean one
     BEGUN.clear()
     async with harness(activities=ACTIVITIES, store=stores[1], clock=clock) as engine:
         await engine.settle()

@@ -340,7 +340,7 @@ class Generations:
         """The end of the old generation, if it is open, and the beginning of the new one, together."""
         engine = self._engine
         was_open, revision = old.open, old.revision
-        append = engine.append_of(new, events)
+        append = engine.commits.append_of(new, events)
         append.token = None
         append.payloads = [*copies, *append.payloads]
         append.blobs = {**(blobs or {}), **append.blobs}
@@ -351,7 +351,7 @@ class Generations:
             if loaded.row.revision != revision:
                 return False  # the store has moved on
             evolve(loaded.flow, last, replaying=False)
-            append.also = engine.append_of(loaded, [last])
+            append.also = engine.commits.append_of(loaded, [last])
             append.also.token = None
         if points.reach is not None:
             points.reach("generation.before")

@@ -35,7 +35,7 @@ async def taken_over(engine: Engine, whole: WholeRun, source: Source) -> Append:
     outcome = await _turn(engine, history, whole, entry, lost)
     payloads, blobs = [each.payload for each in whole.events], dict(whole.blobs)
     if outcome.events:
-        more = engine.append_of(entry, outcome.events)
+        more = engine.commits.append_of(entry, outcome.events)
         payloads += more.payloads
         blobs |= more.blobs
     return Append(

@@ -97,7 +97,7 @@ class Inside:
         if job.start_to_close is None:
             job.start_to_close = LIMIT_SECONDS
         self._jobs.append(job)
-        engine.rouse()
+        engine.inbox.rouse()
 
     async def _beside(self, job: Job) -> None:
         """A transaction of its own beside all others; the committer sees it when the activity has returned."""
@@ -159,7 +159,7 @@ class Inside:
 
     def put(self, run_id: str, item: Item, lost: c.LoseTask, transaction: Transaction) -> None:
         self._results.append((run_id, Result(item, lost, transaction)))
-        self._engine.rouse()
+        self._engine.inbox.rouse()
 
     async def commit(self) -> None:
         """One of those that wait; the committer's other work follows."""
@@ -202,7 +202,7 @@ class Inside:
         assert isinstance(complete, c.CompleteTask)
         whole = False
         try:
-            made = await engine.take_turn(run_id, [item])
+            made = await engine.turns.take(run_id, [item])
             if made is None:
                 return
             entry, outcome, readings, _ = made
@@ -212,12 +212,12 @@ class Inside:
                 )  # it is refused, or a failure: nothing of its writes stays
                 whole = True
                 if not outcome.events:
-                    engine.settle(run_id, entry, [item], outcome, readings)
+                    engine.effects.settle(run_id, entry, [item], outcome, readings)
                     return
-                append = engine.append_of(entry, outcome.events)
+                append = engine.commits.append_of(entry, outcome.events)
                 (stored,) = await engine.store.append([append])
             else:
-                append = engine.append_of(entry, outcome.events)
+                append = engine.commits.append_of(entry, outcome.events)
                 if points.reach is not None:
                     points.reach("inside.decided")
                 stored = await transaction.append(append)
@@ -225,10 +225,10 @@ class Inside:
                     points.reach("inside.committed")
             if isinstance(stored, Appended):
                 whole = True
-                engine.stored(entry, append, stored)
+                engine.commits.stored(entry, append, stored)
                 if engine.cache.get(run_id) is not entry:
                     engine.cache.pop(run_id, None)  # read meanwhile, from before this append
-                engine.settle(run_id, entry, [item], outcome, readings)
+                engine.effects.settle(run_id, entry, [item], outcome, readings)
                 if engine.following:
                     engine.following.wrote()
             else:

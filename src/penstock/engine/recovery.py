@@ -84,7 +84,7 @@ class Ownership:
         if engine.owner is not None:
             owner, engine.owner = engine.owner, None
             try:
-                if not engine.untold and not engine.recovering:
+                if not engine.commits.untold and not engine.recovering:
                     await engine.store.release(owner)
             except StoreError:
                 log.warning("owner.release_failed")
@@ -267,5 +267,5 @@ class Ownership:
         engine = self._engine
         if head > engine.position:
             before, engine.position = engine.position, head
-            await engine.look(before, head + 1)
+            await engine.effects.look(before, head + 1)
             engine.following.wrote(others=True)

@@ -477,7 +477,7 @@ class LocalRuns:
             )
         check_texts(by=by)
         engine = self.engine
-        engine.snapshot_with(id)
+        engine.snapshots.after_next(id)
         await engine.command(id, c.NameSnapshot(at=engine.clock.now(), name=name, by=by))
 
     async def pause(
