@@ -8,7 +8,7 @@ come out of any of them is impossible. For other conditions anything is held pos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any, Literal, cast
@@ -32,7 +32,13 @@ SETTABLE = frozenset({"input", "tasks"})
 READS_MAX, CONSTANTS_MAX = 24, 400
 """What the conditions of one question may read and compare with; each of it multiplies the combinations."""
 _ABSENT = object()
-_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
+_LOST = object()
+"""What it would be part of is not there either, or no object."""
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_PLAIN = frozenset(
+    {"type", *_BOUNDS, "title", "description", "default", "examples", "$comment", "deprecated"}
+)
+"""Keywords with which the values tried still stand for all that a schema allows."""
 _JUNK: tuple[Any, ...] = (_ABSENT, None, True, "\0other", -7919, [])
 
 
@@ -121,10 +127,23 @@ class Cases:
         return {k: v for k, v in found.items() if any(k[: len(r)] == r[: len(k)] for r in read)}
 
     def simple(self, guard: Guard) -> bool:
+        """The values that are tried for it stand for all there are."""
         known = self._simple.get(guard.text)
         if known is None:
-            known = self._simple[guard.text] = _simple(guard.expression.tree)
+            expression = guard.expression
+            known = _simple(expression.tree) and all(map(self._plain, expression.reads))
+            self._simple[guard.text] = known
         return known
+
+    def _plain(self, read: Read) -> bool:
+        """Nothing is asked of it that a few values might miss: a pattern, a length, a multiple."""
+        schema, _ = self._schema(read)
+        return schema is None or bool({"enum", "const"} & schema.keys()) or schema.keys() <= _PLAIN
+
+    def _surely_object(self, read: Read) -> bool:
+        """It is there and an object, so that `has` of a part of it can't fail."""
+        schema, required = self._schema(read)
+        return schema is not None and required and schema.get("type") == "object"
 
     def _tried(self, guards: Sequence[Guard]) -> list[tuple[tuple[Outcome, ...], Values]] | None:
         """Each combination of outcomes that came out, with values for it; None if there are too many to try."""
@@ -140,6 +159,10 @@ class Cases:
             return None
         sure = all(self.simple(guard) for guard in guards)
         choices = [self._candidates(read, constants, sure=sure) for read in reads]
+        asked = {path for guard in guards for path in _asked(guard.expression.tree)}
+        for read, choice in zip(reads, choices, strict=True):
+            if read in asked and not self._surely_object(read[:-1]):
+                choice.append(_LOST)
         size = 1
         for each in choices:
             size *= len(each)
@@ -151,7 +174,7 @@ class Cases:
                 variables = assembled(values)
                 vector: tuple[Outcome, ...] = tuple(evaluated(g, variables) for g in guards)
                 if vector not in seen:
-                    seen[vector] = values
+                    seen[vector] = _told(values)
             result = list(seen.items())
         self._vectors[texts] = result
         return result
@@ -164,8 +187,9 @@ class Cases:
                 if isinstance(each, int | float) and not isinstance(each, bool):
                     near |= {int(each) - 1, int(each), int(each) + 1}
             return sorted(each for each in near if each >= first)
-        found = [*_around(constants, sure=sure), *_JUNK]
         schema, required = self._schema(read)
+        bounds = [schema[word] for word in _BOUNDS if word in schema] if schema else []
+        found = [*_around([*constants, *bounds], sure=sure), *_JUNK]
         if schema is None:
             return found
         check = compile_schema(schema)
@@ -241,6 +265,8 @@ def assembled(values: Values) -> dict[str, Any]:
     """Values by where they are read, as one tree; what is absent leaves its parents in place."""
     root: dict[str, Any] = {}
     for read, value in sorted(values.items(), key=lambda item: len(item[0])):
+        if value is _LOST:
+            continue
         node = root
         for name in read[:-1]:
             inner = node.setdefault(name, {})
@@ -251,6 +277,28 @@ def assembled(values: Values) -> dict[str, Any]:
             if value is not _ABSENT:
                 node[read[-1]] = value
     return root
+
+
+def _told(values: Values) -> Values:
+    """As others can use them: of what is lost, that which it would be part of is absent."""
+    there = [read for read, value in values.items() if value is not _LOST]
+    found: Values = {}
+    for read, value in values.items():
+        kept = value is not _LOST or any(each[: len(read) - 1] == read[:-1] for each in there)
+        found[read if kept else read[:-1]] = _ABSENT if value is _LOST else value
+    return found
+
+
+def _asked(node: t.Node) -> Iterator[Read]:
+    """What `has` asks for."""
+    todo = [node]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, t.Has):
+            path = _path(each.operand)
+            if path is not None:
+                yield (*path, each.field)
+        todo += t.children(each)
 
 
 def _outermost(reads: Iterable[Read]) -> list[Read]:
@@ -318,7 +366,8 @@ def _constants(node: t.Node) -> list[Any]:
 
 
 def _simple(node: t.Node) -> bool:
-    """Comparisons of a path with constants, and booleans made of them."""
+    """Comparisons of a path with constants, and booleans made of them. Texts are compared for equality alone: between
+    any two there are more; a list or an object that is read is not looked into."""
     match node:
         case t.Literal():
             return isinstance(node.value, bool)
@@ -326,32 +375,44 @@ def _simple(node: t.Node) -> bool:
             return all(_simple(each) for each in node.operands)
         case t.Unary(operator="!"):
             return _simple(node.operand)
-        case t.Binary():
-            if node.operator not in _COMPARISONS:
-                return False
-            left, right = node.left, node.right
-            return (_path(left) and _constant(right)) or (_constant(left) and _path(right))
+        case t.Binary(operator="==" | "!="):
+            return _compared(node, _scalar)
+        case t.Binary(operator="<" | "<=" | ">" | ">="):
+            return _compared(node, _number)
+        case t.Binary(operator="in", left=left, right=t.ListLiteral(items=items)):
+            return bool(_path(left)) and all(_scalar(i.value) and not i.optional for i in items)
         case t.Has():
-            return _path(node.operand)
+            return _path(node.operand) is not None
         case _:
-            return _path(node)
+            return _path(node) is not None
 
 
-def _path(node: t.Node) -> bool:
+def _compared(node: t.Binary, constant: Callable[[t.Node], bool]) -> bool:
+    """One side is a path, the other such a constant."""
+    left, right = node.left, node.right
+    return (_path(left) is not None and constant(right)) or (
+        constant(left) and _path(right) is not None
+    )
+
+
+def _path(node: t.Node) -> Read | None:
+    """What it reads, if it is names with dots between them."""
+    names: list[str] = []
     while isinstance(node, t.Select) and not node.optional:
+        names.append(node.field)
         node = node.operand
-    return isinstance(node, t.Ident)
+    return (node.name, *reversed(names)) if isinstance(node, t.Ident) else None
 
 
-def _constant(node: t.Node) -> bool:
-    match node:
-        case t.Literal():
-            return not isinstance(node.value, bytes)
-        case t.Unary(operator="-"):
-            return isinstance(node.operand, t.Literal)
-        case t.ListLiteral():
-            return all(
-                isinstance(item.value, t.Literal) and not item.optional for item in node.items
-            )
-        case _:
-            return False
+def _scalar(node: t.Node) -> bool:
+    return _number(node) or (
+        isinstance(node, t.Literal) and (node.value is None or isinstance(node.value, str | bool))
+    )
+
+
+def _number(node: t.Node) -> bool:
+    if isinstance(node, t.Unary) and node.operator == "-":
+        node = node.operand
+    if not isinstance(node, t.Literal) or isinstance(node.value, bool):
+        return False
+    return isinstance(node.value, int | float)

@@ -62,3 +62,37 @@ def test_values_are_found() -> None:
     assert tree["tasks"]["a"]["output"]["ok"] is False
     assert Cases({}).values([(first, True), (Guard("input.n < 2", None), True)]) is None
     assert assembled({("input", "x"): ABSENT}) == {"input": {}}
+
+
+RARE: list[tuple[dict[str, Any], str]] = [
+    # a schema, and a condition that holds for few of the values it allows
+    ({"type": "string", "pattern": "^[A-Z]{3}$"}, "input.v != 'ABC'"),
+    ({"type": "string", "minLength": 5}, "input.v > 'abc'"),
+    ({"type": "string", "format": "date"}, "input.v > '2020-01-01'"),
+    ({"type": "string"}, "input.v > 'abc' && input.v < 'abc!'"),
+    ({"type": "integer", "minimum": 5, "maximum": 20, "multipleOf": 7}, "input.v > 8"),
+    ({"type": "integer", "exclusiveMinimum": 100, "maximum": 200}, "input.v != 200"),
+    ({"type": "integer", "not": {"enum": [3, 4, 5, 6, 7]}}, "input.v > 5"),
+    ({"type": "array", "items": {"type": "string"}}, "'red' in input.v"),
+    ({"type": "array", "items": {"type": "integer"}}, "input.v != []"),
+    ({"type": "object"}, "'k' in input.v"),
+]
+
+
+@pytest.mark.parametrize(("schema", "condition"), RARE)
+def test_what_holds_for_a_value_that_was_not_tried_is_not_impossible(
+    schema: dict[str, Any], condition: str
+) -> None:
+    whole = {"type": "object", "required": ["v"], "properties": {"v": schema}}
+
+    assert Cases({("input",): whole}).possible({}, Guard(condition, None), True)
+
+
+def test_has_of_what_may_not_be_an_object_may_fail() -> None:
+    part = {"type": "object", "properties": {"b": {"type": "integer"}}}
+    whole: dict[str, Any] = {"type": "object", "properties": {"a": part}}
+    asked = Guard("has(input.a.b)", None)
+
+    assert Cases({}).possible({}, asked, "error")
+    assert Cases({("input",): whole}).possible({}, asked, "error")
+    assert not Cases({("input",): {**whole, "required": ["a"]}}).possible({}, asked, "error")
