@@ -243,6 +243,35 @@ class Fail(PenstockError):
         self.code, self.details = code, details
 
 
+class StepFailed(PenstockError):
+    """A step of a workflow function failed for good: `failure` says how, `key` which; its causes are chained."""
+
+    code = "step-failed"
+
+    def __init__(self, key: str, failure: Any) -> None:
+        super().__init__(failure.message or failure.code)
+        self.key, self.failure, self.code = key, failure, failure.code
+
+
+class Nondeterminism(PenstockError):
+    """Workflow code did something that a replay of its history would not do again, or wants something else than it did."""
+
+    code = "nondeterminism"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        step: str = "",
+        recorded: str = "",
+        wanted: str = "",
+        place: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.step, self.recorded, self.wanted, self.place = step, recorded, wanted, place
+
+
 class CompleteLater(PenstockError):
     """Raised by an activity: the attempt stays open and is completed from outside, by `current().token`."""
 

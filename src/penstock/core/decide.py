@@ -99,6 +99,10 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
             timeout = None if timeouts is None else timeouts.run
             due = None if timeout is None else command.at + timeout
             return [e.RunAdmitted(at=command.at, due=due)]
+        case c.AdvanceRun():
+            if not run.heard or run.stopping is not None:
+                return []
+            return [e.Advanced(at=command.at)]
         case c.ForeseeMiss():
             if run.deadline is None or run.escalated or run.late:
                 return []
@@ -191,7 +195,7 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
             created_by=command.created_by, parent=command.parent, parent_key=command.parent_key,
             parent_generation=command.parent_generation, depth=command.depth, metadata=command.metadata,
             attributes=command.attributes, held=held, start_key=command.start_key,
-            later=command.later, known=command.known,
+            later=command.later, known=command.known, undo=list(command.undo),
         )
     ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import assert_never
 from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.core import hands
+from penstock.core import functions, hands
 from penstock.core.flow import Flow
 from penstock.core.generations import old_key, reset, resume, rewind
 from penstock.core.identity import event_digest, event_name, remember, signal_digest
@@ -57,6 +57,8 @@ def evolve(flow: Flow, event: e.Event, *, replaying: bool = True) -> None:
         run.pending.pop(0)  # what was owed is this event
     _apply(flow, run, event)
     flow.drain()
+    if flow.plan.function:
+        functions.advance(flow)
     run.revision += 1
     run.updated_at = event.at
     if run.ended_at is None and run.status not in NOT_MOVING:
@@ -155,7 +157,9 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.keep(state, flow.seq << REF_SHIFT, bytes(event.output))
             flow.shut(path, scope, state)
             flow.complete(path, scope, node, state)
-        case e.Published() | e.DataConflicted() | e.SnapshotTaken() | e.UpdateAnswered():
+        case (
+            e.Published() | e.DataConflicted() | e.SnapshotTaken() | e.UpdateAnswered() | e.Advanced()
+        ):
             pass
         case e.CommandAccepted():
             remember(run, event.id, event.at, event.digest)
@@ -183,11 +187,19 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
         case e.CancelRequested():
             run.cancel_requested = True
             failure = Failure(code="cancelled", message=event.reason or "cancelled")
-            flow.stop(CANCELLED, failure, gently=True, grace=event.due)
+            if flow.plan.function:
+                if run.paused:
+                    resume(flow, run, event.at)
+                functions.ask_to_stop(flow, CANCELLED, failure)
+            else:
+                flow.stop(CANCELLED, failure, gently=True, grace=event.due)
         case e.TimeoutReached():
             run.due = None
             failure = Failure(code="timeout", message="the run's own timeout is over")
-            flow.stop(TIMED_OUT, failure, gently=True, grace=event.due)
+            if flow.plan.function:
+                functions.ask_to_stop(flow, TIMED_OUT, failure)
+            else:
+                flow.stop(TIMED_OUT, failure, gently=True, grace=event.due)
         case e.GraceEnded():
             flow.give_up()
         case e.UndoCompleted():
@@ -291,6 +303,7 @@ def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
     for name, datum in flow.plan.definition.data.items():
         run.data[name] = Write(Raw(encode(datum.value)))
     run.held = event.held
+    run.undo = list(event.undo)
     run.commands.update(event.known)
     for key, child in event.later.items():
         left = old_key(event.generation - 1, key)
@@ -305,8 +318,7 @@ def _start(flow: Flow, run: Run, event: e.RunStarted) -> None:
     elif run.held:
         flow.effects.append(Admit())
     else:
-        run.status, run.started_at = RUNNING, event.at
-        flow.open_scope("", "", None, "", 0)
+        _open(flow, run, event.at)
 
 
 def _open(flow: Flow, run: Run, at: float) -> None:
@@ -315,7 +327,10 @@ def _open(flow: Flow, run: Run, at: float) -> None:
         flow.effects.append(Admit())
         return
     run.status, run.started_at = RUNNING, at
-    flow.open_scope("", "", None, "", 0)
+    if flow.plan.function:
+        functions.open_function(flow)
+    else:
+        flow.open_scope("", "", None, "", 0)
 
 
 def _close(run: Run, status: str, at: float) -> None:
@@ -334,6 +349,7 @@ def _close(run: Run, status: str, at: float) -> None:
     run.leaving.clear()
     run.active, run.grace, run.due, run.begin, run.held = 0, None, None, None, False
     run.rewinding = False
+    run.heard.clear()
     run.finished = True
 
 

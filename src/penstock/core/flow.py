@@ -22,6 +22,7 @@ from penstock.core.keys import BEGIN, DEADLINE, GRACE, RUN
 from penstock.core.links import arrive
 from penstock.core.owed import references
 from penstock.core.plan import Edge, Node, Plan
+from penstock.core.program import Host, Program
 from penstock.core.scopes import quiet
 from penstock.model.effects import Answer, Effect
 from penstock.model.events import Event
@@ -35,12 +36,16 @@ class Flow:
     """See the module's docstring."""
 
     __slots__ = (
-        "advances", "answers", "asked_bytes", "at", "checks", "cursor", "effects", "faults", "globals", "held", "outcomes", "plan",
-        "replaying", "run", "seq", "todo", "values",
+        "advances", "answers", "asked_bytes", "at", "checks", "cursor", "effects", "faults", "globals", "held", "host", "outcomes", "plan",
+        "program", "replaying", "run", "seq", "todo", "values",
     )  # fmt: skip
 
     def __init__(self, run: Run, plan: Plan) -> None:
-        self.run, self.plan = run, plan
+        self.run, self.plan = run, plan.of_run(run) if plan.function else plan
+        self.program: Program | None = None
+        """The code of a workflow function, as far as it has been told."""
+        self.host: Host | None = None
+        """Where such code is, if it is to go on here."""
         self.values: dict[int, Any] = {}
         """Decoded values by reference that are in memory though not in the state."""
         self.held = 0

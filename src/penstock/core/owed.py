@@ -9,7 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from penstock.model.effects import Abandon, Admit, CancelChild, Deliver, Effect, Execute, StartChild
+from penstock.model.effects import (
+    Abandon,
+    Admit,
+    Advance,
+    CancelChild,
+    Deliver,
+    Effect,
+    Execute,
+    OpenNext,
+    StartChild,
+)
 from penstock.model.run import REF_SHIFT, RETRYING, RUNNING, SCHEDULED, WAITING, Ref, Run
 
 
@@ -40,6 +50,10 @@ def owed(run: Run) -> list[Effect]:
         found.append(Execute(key, undoing.attempt, undoing.due, undo=True))
     found.extend(CancelChild(key, child) for key, child in run.leaving.items())
     found.extend(Deliver(id) for id in run.outgoing)
+    if run.heard and run.stopping is None:
+        found.append(Advance())
+    if run.next_input is not None and run.stopping is None:
+        found.append(OpenNext())
     return found
 
 
@@ -68,6 +82,7 @@ def every_reference(run: Run) -> set[int]:
                     leaves(each.ref, found)
     if run.input is None:
         found.add(1 << REF_SHIFT)
+    found.update(each.ref for each in run.heard if each.output is None)
     found.discard(0)
     return found
 
@@ -156,6 +171,11 @@ def reasons(run: Run) -> list[Reason]:
                         "signal", key, f"signal `{names[key]}` is to add items or close the list"
                     )
                 )
+    if run.heard and run.stopping is None:
+        message = f"the code of workflow `{run.definition}` is to go on"
+        found.append(Reason("code", "", message))
+    if run.next_input is not None and run.stopping is None:
+        found.append(Reason("generation", "", "its next generation is to be opened"))
     for key, undoing in run.undoing.items():
         found.append(
             Reason("undo", key, f"attempt {undoing.attempt} to undo `{key}` is to end", undoing.due)

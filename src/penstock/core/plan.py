@@ -31,6 +31,7 @@ from penstock.model.definition import (
     Timeouts,
 )
 from penstock.model.queue import DEFAULT
+from penstock.model.run import Run
 
 Variables = Mapping[str, Any]
 INTERNAL, BACK, EXIT = 0, 1, 2
@@ -172,6 +173,9 @@ class Doing:
 class Node:
     """A task of one scope, compiled."""
 
+    shape: Any = None
+    """Of a step of a workflow function: what all that are executed alike have in common."""
+
     __slots__ = (
         "arrivals", "body", "cancels", "compensate", "conditions", "config", "formulas", "gateway", "id", "inputs",
         "join", "join_cancel", "join_n", "key", "loop", "on_complete", "on_error", "output_schema", "outs", "path",
@@ -270,6 +274,9 @@ class ScopePlan:
 class Plan:
     """A whole definition, compiled."""
 
+    function = False
+    """It is that of a workflow function (`core/functions.py`)."""
+
     __slots__ = (
         "awaits", "conflicts", "definition", "digest", "input_schema", "key", "kin", "limits", "merges", "on_bus", "outputs", "pairings", "publishes", "queries", "queued",
         "queues", "root", "runs_max", "scopes", "signals", "transient", "version",
@@ -342,6 +349,10 @@ class Plan:
         if found is None:
             raise NeedPlan(version)
         return found
+
+    def of_run(self, run: Run) -> Plan:
+        """As one run needs it; that of a definition is shared by all."""
+        return self
 
     def queue_of(self, node: Node) -> str:
         return node.queue or self.definition.limits.get("queue") or DEFAULT

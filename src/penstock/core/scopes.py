@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.core import kinds
+from penstock.core import functions, kinds
 from penstock.core.keys import with_key
 from penstock.core.plan import EXIT, INTERNAL, Node
 from penstock.core.values import Fault, encode
@@ -89,6 +89,9 @@ def complete(
     flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, taken: set[int] | None = None
 ) -> None:
     """A task is done (its output is kept already): actions, undo entry, links (of a gateway: those it took)."""
+    if node.shape is not None:
+        functions.completed(flow, scope, node, state)
+        return
     state.status, state.ended_at, state.failure = COMPLETED, flow.at, None
     run = flow.run
     run.tasks_done += 1
@@ -114,6 +117,9 @@ def fail(
 ) -> None:
     """A task failed for good: handled by a true error link, or its scope fails."""
     failure = with_key(failure, flow.key(path, node.id))
+    if node.shape is not None:
+        functions.failed(flow, scope, node, state, failure)
+        return
     state.status, state.failure, state.ended_at = FAILED, failure, flow.at
     run = flow.run
     run.tasks_done += 1
@@ -179,6 +185,9 @@ def quiet(flow: Flow, path: str) -> None:
     plan = flow.plan.scopes[scope.plan]
     if plan.kind == "run":
         _finish(flow, scope)
+        return
+    if plan.kind == functions.FUNCTION:
+        functions.quiet(flow)
         return
     assert scope.parent is not None
     parent = run.scopes[scope.parent]

@@ -74,7 +74,7 @@ def release(
     flow.shut(path, scope, state)
     if told:
         flow.effects.append(Abandon(key, state.attempt))
-    if state.child is not None:
+    if state.child is not None and not node.config.get("kept"):
         flow.effects.append(CancelChild(key, state.child))
         if not node.config.get("detached"):
             flow.run.leaving[key] = state.child  # its start may be under way, recorded or not

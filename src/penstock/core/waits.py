@@ -91,7 +91,7 @@ def heard(run: Run, command: c.SendSignal) -> bool:
 def receive_signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
     run, name = flow.run, command.name
     declared = flow.plan.signals.get(name)
-    if declared is None:
+    if declared is None and not flow.plan.function:
         near = get_close_matches(name, flow.plan.signals, 1)
         known = ", ".join(sorted(flow.plan.signals)) or "none"
         raise Rejected(
@@ -104,8 +104,8 @@ def receive_signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
     if run.stopping is not None:
         raise Rejected("run-stopping", f"run {run.id} is being stopped and takes no more signals")
     waiting = run.waiters.get(name)
-    node = flow.locate(waiting[0])[2] if waiting else declared[0]
-    if node.schema is not None:
+    node = flow.locate(waiting[0])[2] if waiting else declared[0] if declared else None
+    if node is not None and node.schema is not None:
         problems = node.schema.problems(decode(command.payload))
         if problems:
             raise Rejected(

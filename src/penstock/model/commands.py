@@ -41,6 +41,7 @@ class StartRun(_Command, frozen=True):
     later: dict[str, str] = {}
     """See `events.RunStarted`, as for `known`."""
     known: dict[str, tuple[float, str]] = {}
+    undo: tuple[Undo, ...] = ()
 
 
 class StartTask(_Command, frozen=True):
@@ -108,6 +109,10 @@ class RecordProgress(_Command, frozen=True):
 
 class Wake(_Command, frozen=True):
     """Do what is due by now: timers, expiries, the run's own timeout."""
+
+
+class AdvanceRun(_Command, frozen=True):
+    """The code of the workflow function is here: tell it what it has not been told."""
 
 
 class AdmitRun(_Command, frozen=True):
@@ -269,7 +274,7 @@ class Identified(_Command, frozen=True):
 Command = (
     StartRun | StartTask | CompleteTask | FailTask | LoseTask | RecordProgress | Wake | SendSignal | OfferEvent
     | ClaimForm | ReleaseForm | DelegateForm | SubmitForm | RecordChild | CloseChild | RecordDelivery
-    | NameSnapshot | AdmitRun | ForeseeMiss
+    | NameSnapshot | AdmitRun | AdvanceRun | ForeseeMiss
     | PauseRun | ResumeRun | CancelRun | TerminateRun
     | DeferTask | HandleWait | ResolveUndo | ChangeAttributes | MigrateRun | Identified
 )  # fmt: skip

@@ -40,6 +40,14 @@ class Admit(Struct, frozen=True):
     """Let the run begin once its definition has a place for it."""
 
 
+class Advance(Struct, frozen=True):
+    """Tell a workflow function what it has not been told yet, where its code is."""
+
+
+class OpenNext(Struct, frozen=True):
+    """A workflow function goes on in another generation: close this one and open that."""
+
+
 class Answer(Struct, frozen=True):
     """An update has been taken: its answer, as JSON, or the reason why there is none."""
 
@@ -48,4 +56,6 @@ class Answer(Struct, frozen=True):
     refused: str = ""
 
 
-Effect = Execute | Abandon | StartChild | CancelChild | Deliver | Admit | Answer
+Effect = (
+    Execute | Abandon | StartChild | CancelChild | Deliver | Admit | Answer | Advance | OpenNext
+)

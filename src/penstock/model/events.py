@@ -85,6 +85,8 @@ class RunStarted(_Event, frozen=True, tag="run_started"):
     """Children of the generation in whose place it starts that are not wanted any more, by the key of their task."""
     known: dict[str, tuple[float, str]] = {}
     """Ids of commands that the generation before had accepted within 24 h."""
+    undo: list[Undo] = []
+    """What the generation before had done and can be undone, if this one goes on for it."""
 
 
 class RunReset(_Event, frozen=True, tag="run_reset"):
@@ -144,6 +146,10 @@ class RunAdmitted(_Event, frozen=True, tag="run_admitted"):
 
     due: float | None = None
     """The run's own timeout ends it then."""
+
+
+class Advanced(_Event, frozen=True, tag="advanced"):
+    """A workflow function was told what had come while its code was not there; what it wanted next is in `outcomes`."""
 
 
 class DeadlineForeseen(_Event, frozen=True, tag="deadline_foreseen"):
@@ -573,7 +579,7 @@ Event = (
     | RunPaused | RunResumed | CancelRequested | TimeoutReached | GraceEnded
     | UndoCompleted | UndoRetried | UndoStarted | UndoLost | UndoFailed | UndoResolved | AttributesChanged
     | RunCompleted | RunFailed | RunCancelled | RunTimedOut | RunTerminated
-    | RunContinued | RunMigrated
+    | RunContinued | RunMigrated | Advanced
 )  # fmt: skip
 
 EVENT_TYPES: tuple[type[Event], ...] = Event.__args__  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from msgspec import Raw, Struct, field
 
 from penstock.model.definition import Retry
 from penstock.model.failure import Failure
+from penstock.model.intents import Heard, Waiting
 
 # Run status (SPEC 1).
 CREATED, RUNNING, WAITING, COMPENSATING = "CREATED", "RUNNING", "WAITING", "COMPENSATING"
@@ -139,6 +140,8 @@ class TaskState(Struct, omit_defaults=True):
     form: FormState | None = None
     last: dict[str, TaskState] | None = None
     """Of a loop: its tasks as the last pass left them."""
+    step: Waiting | None = None
+    """Of a workflow function: what it wanted, but for what it is called with."""
 
 
 def still_open(state: TaskState) -> bool:
@@ -278,6 +281,16 @@ class Run(Struct, omit_defaults=True):
     pending: list[Any] = []
     """Events that are owed by what was just applied, and follow it in the same append."""
     tasks_done: int = 0
+    heard: list[Heard] = []
+    """Of a workflow function: what it has not been told yet, as its code is not here."""
+    advanced: int = 0
+    """The last event at which it was told something."""
+    asked: str = ""
+    """It was asked to stop, and ends with this status once it has cleaned up."""
+    answer: bytes | None = None
+    """It has returned this; the run waits for what is on its way."""
+    next_input: bytes | None = None
+    """It goes on in another generation, with this input."""
 
     @property
     def closed(self) -> bool:

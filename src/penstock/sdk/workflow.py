@@ -93,7 +93,7 @@ def activity(
         )
     start_to_close, beat = _timeouts(timeout)
     if heartbeat is not None:
-        beat = _seconds("heartbeat", heartbeat)
+        beat = seconds_of("heartbeat", heartbeat)
     declared = Declared(name, retry, start_to_close, beat, once, cpu, transactional)
 
     def decorate(function: F) -> F:
@@ -277,7 +277,7 @@ def _timeouts(timeout: float | timedelta | Timeouts | None) -> tuple[float | Non
     if timeout is None:
         return None, None
     if not isinstance(timeout, Timeouts):
-        return _seconds("timeout", timeout), None
+        return seconds_of("timeout", timeout), None
     for name in ("run", "task", "schedule_to_start"):
         if getattr(timeout, name) is not None:
             raise _invalid(
@@ -286,12 +286,12 @@ def _timeouts(timeout: float | timedelta | Timeouts | None) -> tuple[float | Non
             )
     start_to_close, heartbeat = timeout.start_to_close, timeout.heartbeat
     return (
-        None if start_to_close is None else _seconds("start_to_close", start_to_close),
-        None if heartbeat is None else _seconds("heartbeat", heartbeat),
+        None if start_to_close is None else seconds_of("start_to_close", start_to_close),
+        None if heartbeat is None else seconds_of("heartbeat", heartbeat),
     )
 
 
-def _seconds(name: str, value: float | timedelta) -> float:
+def seconds_of(name: str, value: float | timedelta) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.core import functions
 from penstock.core.values import Fault
 from penstock.model.failure import Failure
 from penstock.model.run import WAITING, FormState
@@ -40,6 +41,9 @@ def begin_signal(flow: Flow, path: str, scope: Scope, node: Node, state: TaskSta
 
 def take(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, letter: Letter) -> None:
     """The signal is this task's; its payload is the output."""
+    if node.shape is not None:
+        functions.take(flow, scope, node, state, letter)
+        return
     flow.keep(state, letter.ref, letter.payload)
     flow.complete(path, scope, node, state)
     if letter.update:

@@ -1,0 +1,388 @@
+"""A workflow function as seen by the fold: its steps are tasks, what it wants stands in the events (SPEC 2.8).
+
+`advance` is called at the end of each event: while the event is new the program is told what came of it, and what it
+wants is written into the event's `outcomes`; on every later fold that is read back, and no code is needed. Where the code
+is not at hand the run keeps what it is to be told (`Run.heard`), and an `Advanced` of whoever has it catches up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_never, cast
+
+from msgspec import Raw
+
+from penstock.core.plan import Node, Plan, ScopePlan
+from penstock.core.program import NeedProgram, Told
+from penstock.core.values import encode
+from penstock.model import intents as i
+from penstock.model.definition import Compensate, Definition, Retry, Task, Timeouts
+from penstock.model.effects import Advance, Answer, Execute, OpenNext, StartChild
+from penstock.model.events import AttributesChanged, Published, RunCompleted, SignalSent
+from penstock.model.failure import Failure
+from penstock.model.run import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    OPEN_TASK,
+    REF_SHIFT,
+    SCHEDULED,
+    WAITING,
+    Letter,
+    Run,
+    Scope,
+    TaskState,
+    Undo,
+)
+
+if TYPE_CHECKING:
+    from penstock.core.flow import Flow
+
+FUNCTION = "function"
+"""The version of every workflow function, and the kind of its scope."""
+ADVANCES_MAX = 10_000
+"""Times that one event may tell a function something: it takes letters that are there already without waiting."""
+DEPTH_MAX = 64
+GRACE_SECONDS = 30.0
+UNDO_RETRY = Retry(attempts=4, first=2.0, factor=2.0, maximum=60.0, jitter=0.0)
+_NO_TIMEOUTS = Timeouts()
+
+
+class Step:
+    """A step of a function in the place of a task's node."""
+
+    __slots__ = (
+        "compensate", "config", "id", "priority", "queue", "retry", "shape", "timeouts", "type",
+    )  # fmt: skip
+
+    # What a step never has.
+    arrivals = outs = cancels = conditions = inputs = on_complete = on_error = ()
+    body = gateway = key = loop = output_schema = schema = undo_inputs = None
+    join, join_n, join_cancel = "merge", 1, False
+    formulas = values = cast("dict[str, Any]", {})
+    task = Task(type="activity")
+
+    def __init__(self, plan: FunctionPlan, id: str, step: i.Waiting) -> None:
+        self.id = id
+        self.retry = self.compensate = self.queue = self.priority = None
+        self.timeouts = _NO_TIMEOUTS
+        match step:
+            case i.Call():
+                self.type = "activity"
+                self.config = {"activity": step.activity}
+                self.retry, self.queue, self.priority = step.retry, step.queue, step.priority
+                if step.timeouts is not None:
+                    self.timeouts = step.timeouts
+                if step.undo:
+                    self.compensate = Compensate(activity=step.undo, retry=step.undo_retry)
+                self.shape = plan.shape(step)
+            case i.Sleep():
+                self.type, self.config, self.shape = "timer", {}, step
+            case i.Await():
+                self.type, self.config, self.shape = "signal", {"name": step.name}, step
+            case i.Child():
+                self.type, self.shape = "subworkflow", step
+                self.config = {"detached": step.detached, "kept": step.kept}
+
+    @property
+    def path(self) -> str:
+        return self.id
+
+
+class FunctionPlan(Plan):
+    """What all runs of one workflow function have in common."""
+
+    __slots__ = ("_shapes",)
+
+    function = True
+
+    def __init__(self, name: str, timeouts: Timeouts | None = None) -> None:
+        super().__init__(
+            Definition(id=name, tasks={"start": Task(type="start")}, timeouts=timeouts)
+        )
+        self.version = FUNCTION
+        self._shapes: dict[Any, Any] = {}
+        self.publishes = self.on_bus = True
+
+    def shape(self, step: i.Call) -> Any:
+        """One object for all steps that are executed alike."""
+        key = (step.activity, step.retry, step.timeouts, step.queue, step.priority)
+        return self._shapes.setdefault(key, key)
+
+    def of_run(self, run: Run) -> Plan:
+        return cast("Plan", RunPlan(self, run))
+
+
+class RunPlan:
+    """The plan of one run of a function: it grows and shrinks with the run's steps."""
+
+    __slots__ = ("base", "queued", "scopes")
+
+    function = True
+
+    def __init__(self, base: FunctionPlan, run: Run) -> None:
+        self.base = base
+        self.queued = False
+        root = ScopePlan("", FUNCTION, None, "")
+        self.scopes = {"": root}
+        scope = run.scopes.get("")
+        if scope is not None:
+            for id, state in scope.tasks.items():
+                if state.step is not None:
+                    self.add(id, state.step)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+    def add(self, id: str, step: i.Waiting) -> Step:
+        node = Step(self.base, id, step)
+        if node.queue is not None or node.priority is not None:
+            self.queued = True
+        self.scopes[""].nodes[id] = cast("Node", node)
+        return node
+
+
+# --- what happens to the function ----------------------------------------------------------------------------
+
+
+def open_function(flow: Flow) -> None:
+    """The run begins."""
+    run = flow.run
+    run.scopes[""] = Scope()
+    run.heard.append(i.Heard("start", output=run.input, ref=0 if run.input is not None else 1 << REF_SHIFT))
+
+
+def ask_to_stop(flow: Flow, status: str, failure: Failure) -> None:
+    """The function gets the chance to clean up; it is told once."""
+    run = flow.run
+    run.asked = status
+    run.due = None
+    run.failure = run.failure or failure
+    if "" not in run.scopes or run.answer is not None or run.next_input is not None:
+        flow.stop(status, failure, gently=True, grace=flow.at + GRACE_SECONDS)
+        return
+    run.heard.append(i.Heard("cancel", failure=failure))
+
+
+def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
+    """A step is done; its output is kept already."""
+    state.status, state.ended_at, state.failure = COMPLETED, flow.at, None
+    flow.run.tasks_done += 1
+    if node.compensate is not None:
+        flow.push_undo("", node, state)
+    _tell(flow, scope, node, state, "done")
+
+
+def failed(flow: Flow, scope: Scope, node: Node, state: TaskState, failure: Failure) -> None:
+    """A step has failed for good."""
+    state.status, state.ended_at, state.failure = FAILED, flow.at, failure
+    flow.run.tasks_done += 1
+    _tell(flow, scope, node, state, "failed")
+
+
+def take(flow: Flow, scope: Scope, node: Node, state: TaskState, letter: Letter) -> None:
+    """The signal is this step's."""
+    flow.keep(state, letter.ref, letter.payload)
+    state.status, state.ended_at = COMPLETED, flow.at
+    flow.run.tasks_done += 1
+    step = cast("i.Await", state.step)
+    _tell(flow, scope, node, state, "done", letter.id if letter.update and step.update else "")
+    if letter.update and not step.update:
+        flow.answered(Answer(letter.id, b"null"))
+
+
+def _tell(flow: Flow, scope: Scope, node: Node, state: TaskState, kind: str, id: str = "") -> None:
+    """The function is to hear of it; the step itself leaves the state, so that a run of 100,000 has room."""
+    run = flow.run
+    if run.stopping is not None:
+        return
+    run.heard.append(
+        i.Heard(kind, node.id, state.output, 0 if state.output is not None else state.ref, state.failure, id)
+    )
+    _forget(flow, scope, node.id)
+
+
+def _forget(flow: Flow, scope: Scope, id: str) -> None:
+    del scope.tasks[id]
+    flow.plan.scopes[""].nodes.pop(id, None)
+
+
+def quiet(flow: Flow) -> None:
+    """Nothing is open in the run; if its function has returned, it ends."""
+    run = flow.run
+    if run.answer is None or run.finished or run.leaving or flow.sending():
+        return
+    run.finished = True
+    run.pending.append(RunCompleted(at=flow.at, output=Raw(run.answer)))
+
+
+# --- what the function wants ---------------------------------------------------------------------------------
+
+
+def advance(flow: Flow) -> None:
+    """Tell the function what it has not heard, and do what it wants, until it waits."""
+    run = flow.run
+    if run.stopping is not None or run.closed:
+        run.heard.clear()
+        return
+    for _ in range(ADVANCES_MAX):
+        if not run.heard:
+            return
+        place = flow.cursor
+        if flow.replaying:
+            if place >= len(flow.outcomes):
+                return  # its code was not there
+            wanted = i.DECODER.decode(flow.outcomes[place])
+            if flow.program is not None:
+                flow.program.replay(_told(flow), wanted)
+        else:
+            program = _program(flow)
+            if program is None:
+                flow.effects.append(Advance())
+                return
+            wanted = program.advance(_told(flow))
+            program.advanced = flow.seq
+            flow.outcomes.append(Raw(i.ENCODER.encode(wanted)))
+        flow.cursor = place + 1
+        run.heard.clear()
+        run.advanced = flow.seq
+        for each in wanted:
+            _do(flow, each)
+        flow.drain()
+        if run.stopping is not None:
+            run.heard.clear()
+    if run.heard:
+        message = f"one event told the function something {ADVANCES_MAX} times without a wait"
+        flow.stop(FAILED, Failure(code="advance-limit", message=message))
+        run.heard.clear()
+        flow.drain()
+
+
+def _program(flow: Flow) -> Any:
+    """The function itself; None if its code is not here."""
+    if flow.program is None and flow.host is not None:
+        if flow.run.advanced:
+            raise NeedProgram
+        flow.program = flow.host.begin(flow.run)
+    return flow.program
+
+
+def _told(flow: Flow) -> Told:
+    heard = flow.run.heard
+    outputs = [
+        each.output if each.output is not None or not each.ref else encode(flow.resolve(each.ref))
+        for each in heard
+    ]
+    return Told(flow.at, flow.seq, list(heard), outputs)
+
+
+def _do(flow: Flow, intent: i.Intent) -> None:
+    run = flow.run
+    match intent:
+        case i.Call():
+            scope, _, state = _begin(flow, intent)
+            flow.enter(scope, state, SCHEDULED)
+            state.attempt = 1
+            flow.effects.append(Execute(intent.key, 1))
+            limit = None if intent.timeouts is None else intent.timeouts.task
+            if limit is not None:
+                state.deadline = flow.counted(flow.at + limit)
+                flow.due(state.deadline, intent.key)
+        case i.Sleep():
+            scope, _, state = _begin(flow, intent)
+            state.due, state.absolute = intent.due, True
+            flow.enter(scope, state, WAITING)
+            flow.due(intent.due, intent.key)
+        case i.Await():
+            scope, node, state = _begin(flow, intent)
+            letter = flow.take_letter(intent.name, intent.key)
+            if letter is not None:
+                take(flow, scope, node, state, letter)
+                return
+            if intent.due is not None:
+                state.due, state.absolute = intent.due, True
+                flow.due(intent.due, intent.key)
+            flow.enter(scope, state, WAITING)
+            run.waiters.setdefault(intent.name, []).append(intent.key)
+        case i.Child():
+            _begin_child(flow, intent)
+        case i.Drop():
+            scope = run.scopes[""]
+            state = scope.tasks.get(intent.key)
+            if state is not None:
+                if state.status in OPEN_TASK:
+                    flow.cancel_task("", scope, intent.key, state, links=False)
+                _forget(flow, scope, intent.key)
+        case i.Note():
+            pass
+        case i.Send():
+            id = f"{run.id}/{run.generation}/{flow.seq}/{intent.key}"
+            run.pending.append(
+                SignalSent(
+                    at=flow.at, key=intent.key, run=intent.run, name=intent.name, payload=intent.payload, id=id
+                )
+            )  # fmt: skip
+        case i.Publish():
+            run.pending.append(
+                Published(at=flow.at, key=intent.key, topic=intent.topic, payload=intent.payload)
+            )
+        case i.Tag():
+            run.pending.append(AttributesChanged(at=flow.at, values=intent.values))
+        case i.Reply():
+            flow.answered(Answer(intent.id, bytes(intent.output), intent.refused))
+        case i.Push():
+            _push(flow, intent)
+        case i.Finish():
+            run.answer = bytes(intent.output)
+            _give_up_steps(flow)
+            flow.checks.append("")
+        case i.Break():
+            flow.stop(FAILED, intent.failure)
+        case i.Stop():
+            flow.stop(run.asked or CANCELLED, None, gently=True, grace=flow.at + GRACE_SECONDS)
+        case i.Continue():
+            run.next_input = bytes(intent.input)
+            _give_up_steps(flow)
+            flow.effects.append(OpenNext())
+        case _:
+            assert_never(intent)
+
+
+def _begin(flow: Flow, step: i.Waiting) -> tuple[Scope, Node, TaskState]:
+    scope = flow.run.scopes[""]
+    state = scope.tasks[step.key] = TaskState(step=step, scheduled_at=flow.at)
+    node = cast("RunPlan", flow.plan).add(step.key, step)
+    return scope, cast("Node", node), state
+
+
+def _begin_child(flow: Flow, intent: i.Child) -> None:
+    run = flow.run
+    scope, node, state = _begin(flow, intent)
+    if run.depth + 1 > DEPTH_MAX:
+        message = f"`{intent.key}` would be a child run {DEPTH_MAX + 1} deep"
+        failed(flow, scope, node, state, Failure(code="depth-exceeded", message=message, key=intent.key))
+        return
+    given = {"definition": intent.definition, "version": intent.version, "input": intent.input}
+    state.arguments = encode(given)
+    generation = "" if run.generation == 1 else f"~{run.generation}"
+    state.child = intent.id or f"{run.id}{generation}/{intent.key}"
+    flow.enter(scope, state, WAITING)
+    flow.effects.append(StartChild(intent.key))
+
+
+def _push(flow: Flow, intent: i.Push) -> None:
+    retry = intent.retry or UNDO_RETRY
+    flow.run.undo.append(
+        Undo(
+            key=intent.key, activity=intent.activity, arguments=intent.arguments, attempts=retry.attempts,
+            first=retry.first, factor=retry.factor, maximum=retry.maximum,
+        )
+    )  # fmt: skip
+
+
+def _give_up_steps(flow: Flow) -> None:
+    """The function has ended: what it left open is not waited for."""
+    scope = flow.run.scopes[""]
+    for id, state in list(scope.tasks.items()):
+        if state.status in OPEN_TASK:
+            flow.cancel_task("", scope, id, state, links=False)
+        _forget(flow, scope, id)

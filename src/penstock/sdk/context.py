@@ -1,0 +1,321 @@
+"""Context: all that workflow code may touch (SPEC 2.8).
+
+Each awaited call is a step: recorded, executed by the engine, and read back after a crash. What is not awaited here is not
+durable, and what does not come from here (the clock, chance, the network) is not the same when history is told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+import msgspec
+from msgspec import Raw
+
+from penstock.errors import Rejected, StepFailed, shown
+from penstock.model import intents as i
+from penstock.model.definition import Retry, Timeouts
+from penstock.sdk.functions import ATTRIBUTE as WORKFLOW
+from penstock.sdk.functions import Workflow, name_of_workflow
+from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Update, place_of
+from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
+from penstock.sdk.workflow import name_of, names_of, seconds_of
+
+if TYPE_CHECKING:
+    from penstock.sdk.replay import Replay
+
+T = TypeVar("T")
+_PLAIN = msgspec.json.Decoder().decode
+_NO_TIMEOUTS = Timeouts()
+
+
+class Context:
+    """What a workflow function gets as its first argument."""
+
+    __slots__ = ("_program",)
+
+    def __init__(self, program: Replay) -> None:
+        self._program = program
+
+    # --- about the run ---------------------------------------------------------------------------------------
+
+    @property
+    def run_id(self) -> str:
+        return self._program.run_id
+
+    @property
+    def generation(self) -> int:
+        """1, and one more for each `continue_as_new`, retry and reset."""
+        return self._program.generation
+
+    @property
+    def parent(self) -> str | None:
+        """The run that started this one, if one did."""
+        return self._program.parent
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """By which the run is found."""
+        return dict(self._program.attributes)
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    @overload
+    def call(
+        self, activity: Callable[..., Awaitable[T]], /, *args: Any, undo: Any = None, retry: Retry | None = None,
+        timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
+        undo_retry: Retry | None = None, **named: Any,
+    ) -> Awaitable[T]: ...  # fmt: skip
+
+    @overload
+    def call(
+        self, activity: Callable[..., T], /, *args: Any, undo: Any = None, retry: Retry | None = None,
+        timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
+        undo_retry: Retry | None = None, **named: Any,
+    ) -> Awaitable[T]: ...  # fmt: skip
+
+    @overload
+    def call(
+        self, activity: str, /, *args: Any, undo: Any = None, retry: Retry | None = None,
+        timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
+        undo_retry: Retry | None = None, **named: Any,
+    ) -> Awaitable[Any]: ...  # fmt: skip
+
+    def call(
+        self, activity: Any, /, *args: Any, undo: Any = None, retry: Retry | None = None,
+        timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
+        undo_retry: Retry | None = None, **named: Any,
+    ) -> Any:  # fmt: skip
+        """Execute an activity: its result, or StepFailed once it has failed for good.
+
+        `undo` is an activity that takes it back, called with the result if the run fails or is cancelled later. `retry`
+        and `timeout` (of one attempt; `Timeouts` for the others) take the place of the activity's own."""
+        program = self._program
+        place = place_of(sys._getframe(1))
+        name = name_of(activity)
+        step = i.Call(
+            program.key(name), name, Raw(encode_value(_arguments(activity, args, named))), retry, _timeouts(timeout),
+            queue, priority, "" if undo is None else name_of(undo), undo_retry,
+        )  # fmt: skip
+        read: Read = _PLAIN if isinstance(activity, str) else result_decoder(activity)
+        return Pending(program, program.wait(step, read, place), place)
+
+    def map(
+        self, activity: Callable[..., Awaitable[T]] | Callable[..., T], items: Iterable[Any], *, limit: int | None = None,
+        **options: Any,
+    ) -> Awaitable[list[T]]:  # fmt: skip
+        """Execute an activity for each item, `limit` at a time: the results in the order of the items. The first that
+        fails ends it, and the others are given up."""
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise Rejected("limit-invalid", f"`limit` must be a number from 1, not {shown(limit)}")
+        place = place_of(sys._getframe(1))
+        return cast("Any", Pending(self._program, self._map(activity, list(items), limit, options), place))
+
+    async def _map(self, activity: Any, items: list[Any], limit: int | None, options: dict[str, Any]) -> list[Any]:
+        results: list[Any] = [None] * len(items)
+        rest = iter(range(len(items)))
+
+        async def work() -> None:
+            for place in rest:
+                results[place] = await self.call(activity, items[place], **options)
+
+        workers = [
+            asyncio.get_running_loop().create_task(work()) for _ in range(min(limit or len(items), len(items)))
+        ]
+        try:
+            await asyncio.gather(*workers)
+        except BaseException:
+            for each in workers:
+                each.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            raise
+        return results
+
+    def sleep(self, delay: float | timedelta) -> Awaitable[None]:
+        """Seconds, hours or months: a durable timer. `asyncio.sleep` is the same."""
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        return asyncio.sleep(seconds)
+
+    def sleep_until(self, when: datetime) -> Awaitable[None]:
+        if when.tzinfo is None:
+            raise Rejected(
+                "time-invalid", f"{when.isoformat()} has no zone", hint="datetime(…, tzinfo=UTC)"
+            )
+        return asyncio.sleep(max(0.0, when.timestamp() - self._program.at))
+
+    @overload
+    def signal(self, name: str, *, timeout: float | timedelta | None = None) -> Awaitable[Any]: ...
+
+    @overload
+    def signal(
+        self, name: str, *, type: type[T], timeout: float | timedelta | None = None
+    ) -> Awaitable[T | None]: ...
+
+    def signal(
+        self, name: str, *, type: Any = Any, timeout: float | timedelta | None = None
+    ) -> Awaitable[Any]:
+        """The payload of the next signal of that name, which may have come before; None if none came in time."""
+        return cast("Any", self._await(name, type, timeout, update=False))
+
+    def update(
+        self, name: str, *, type: Any = Any, timeout: float | timedelta | None = None
+    ) -> Awaitable[Update | None]:
+        """The next update of that name: `payload`, and `answer(value)` or `refuse(reason)`; None if none came in time."""
+        return cast("Any", self._await(name, type, timeout, update=True))
+
+    def _await(
+        self, name: str, type: Any, timeout: float | timedelta | None, *, update: bool
+    ) -> Pending:
+        if not (isinstance(name, str) and name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Rejected("name-invalid", f"the name of a signal is text, not {shown(name)}")
+        program = self._program
+        place = place_of(sys._getframe(2))
+        due = None if timeout is None else program.at + seconds_of("timeout", timeout)
+        key = program.key(f"{'update' if update else 'signal'}:{name}")
+        step = i.Await(key, name, due, update)
+        return Pending(program, self._in_time(step, decoder_of_hint(type), place), place)
+
+    async def _in_time(self, step: i.Await, read: Read, place: Place) -> Any:
+        try:
+            return await self._program.wait(step, read, place)
+        except StepFailed as failed:
+            if failed.code == "timeout" and failed.key == step.key:
+                return None
+            raise
+
+    def query(self, name: str, answer: Callable[..., Any]) -> None:
+        """Answer a query of the run by a function that reads what the workflow has in its variables."""
+        self._program.queries[name] = answer
+
+    # --- other runs ------------------------------------------------------------------------------------------
+
+    @overload
+    def child(
+        self, workflow: Callable[..., Awaitable[T]], /, *args: Any, id: str = "", keep: bool = False, **named: Any
+    ) -> Awaitable[T]: ...  # fmt: skip
+
+    @overload
+    def child(
+        self, workflow: str, /, *args: Any, id: str = "", keep: bool = False, version: str | None = None, **named: Any
+    ) -> Awaitable[Any]: ...  # fmt: skip
+
+    def child(
+        self, workflow: Any, /, *args: Any, id: str = "", keep: bool = False, version: str | None = None, **named: Any
+    ) -> Any:  # fmt: skip
+        """Start a run of a workflow function, or of a definition by its id, and wait for its result. It is cancelled with
+        this run unless `keep` is set."""
+        return self._child(workflow, args, named, id, version, keep=keep, detached=False)
+
+    def start(
+        self, workflow: Any, /, *args: Any, id: str = "", version: str | None = None, **named: Any
+    ) -> Awaitable[str]:
+        """Start a run that goes its own way; its id, once it exists."""
+        return cast("Any", self._child(workflow, args, named, id, version, keep=True, detached=True))
+
+    def _child(
+        self, workflow: Any, args: tuple[Any, ...], named: dict[str, Any], id: str, version: str | None, *, keep: bool,
+        detached: bool,
+    ) -> Pending:  # fmt: skip
+        program = self._program
+        place = place_of(sys._getframe(2))
+        if isinstance(workflow, str):
+            name, read = workflow, cast("Read", _PLAIN)
+            given = args[0] if args else named or None
+        else:
+            if not hasattr(workflow, WORKFLOW):
+                raise Rejected(
+                    "workflow-invalid", f"{shown(workflow)} is not a workflow", hint="@workflow makes it one"
+                )
+            made = Workflow(workflow)
+            name, read, given = name_of_workflow(workflow), made.read_result, made.input_of(args, named)
+        step = i.Child(
+            program.key(f"child:{name}"), name, Raw(encode_value(given)), version, id, detached, keep
+        )
+        return Pending(program, program.wait(step, _started if detached else read, place), place)
+
+    def send(self, run_id: str, name: str, payload: Any = None) -> None:
+        """A signal to another run; sent once this is on disk."""
+        program = self._program
+        program.want(
+            i.Send(program.key("send"), run_id, name, Raw(encode_value(payload))), place_of(sys._getframe(1))
+        )
+
+    def publish(self, topic: str, payload: Any = None) -> None:
+        """An event for whoever listens."""
+        program = self._program
+        step = i.Publish(program.key("publish"), topic, Raw(encode_value(payload)))
+        program.want(step, place_of(sys._getframe(1)))
+
+    def set_attributes(self, values: Mapping[str, Any]) -> None:
+        """Change attributes by which the run is found; None removes one."""
+        program = self._program
+        program.want(i.Tag(dict(values)), place_of(sys._getframe(1)))
+        program.attributes.update(values)
+
+    def undo(self, activity: Any, /, *args: Any, retry: Retry | None = None, **named: Any) -> None:
+        """Have that activity called if the run fails or is cancelled, before what was to be undone until now."""
+        program = self._program
+        name = name_of(activity)
+        raw = Raw(encode_value(_arguments(activity, args, named)))
+        program.want(i.Push(program.key(f"undo:{name}"), name, raw, retry), place_of(sys._getframe(1)))
+
+    def continue_as_new(self, *args: Any, **named: Any) -> Any:
+        """End here and go on in another generation, with a history that begins anew. What is to be undone, signals that
+        nobody has read and attributes go along, and `result()` follows."""
+        raise ContinueAsNew(encode_value(self._program.workflow.input_of(args, named)))
+
+    # --- what is the same each time --------------------------------------------------------------------------
+
+    def changed(self, name: str) -> bool:
+        """Guard for changed code: True for runs that have not come here before the change."""
+        return self._program.changed(name, place_of(sys._getframe(1)))
+
+    def now(self) -> datetime:
+        """The time of what woke the function."""
+        return self._program.now()
+
+    def uuid(self) -> uuid.UUID:
+        return self._program.uuid()
+
+    @property
+    def random(self) -> random.Random:
+        """Chance that falls the same way each time."""
+        return self._program.chance
+
+    def side_effect(self, make: Callable[[], T], *, type: Any = Any) -> T:
+        """A value that is made once, here and now, and read back ever after; for what is quick and cannot fail."""
+        program = self._program
+        raw = program.note(program.key("note"), make, place_of(sys._getframe(1)))
+        return decoder_of_hint(type)(raw)
+
+
+def _started(raw: bytes) -> str:
+    """The id of a run that was started and is not waited for."""
+    return msgspec.json.decode(raw)["run"]
+
+
+def _timeouts(timeout: float | timedelta | Timeouts | None) -> Timeouts | None:
+    if timeout is None or isinstance(timeout, Timeouts):
+        return timeout
+    return Timeouts(start_to_close=seconds_of("timeout", timeout))
+
+
+def _arguments(activity: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    """By position, or, as soon as one is named, all by name."""
+    if not named:
+        return list(args)
+    if args:
+        names = () if isinstance(activity, str) else names_of(activity)[0]
+        if len(args) > len(names):
+            raise Rejected(
+                "arguments-invalid",
+                f"`{name_of(activity)}` is called by position and by name, and its names are not known",
+                hint="give all by name, or all by position",
+            )
+        named = {**dict(zip(names, args, strict=False)), **named}
+    return named

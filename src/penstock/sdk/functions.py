@@ -1,0 +1,216 @@
+"""`@workflow` and the registry behind it: the functions that a process can run (SPEC 2.8)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, cast, overload
+
+import msgspec
+
+from penstock.core.functions import FunctionPlan
+from penstock.errors import Rejected, shown
+from penstock.model.definition import Timeouts
+from penstock.model.run import Run
+from penstock.sdk.replay import Replay
+from penstock.sdk.values import decoder_of_hint, encode_value, hints_of
+from penstock.sdk.workflow import seconds_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+ATTRIBUTE = "__penstock_workflow__"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What `@workflow` said."""
+
+    name: str | None = None
+    timeout: float | None = None
+
+
+@overload
+def workflow(function: F, /) -> F: ...
+
+
+@overload
+def workflow(
+    *, name: str | None = None, timeout: float | timedelta | None = None
+) -> Callable[[F], F]: ...
+
+
+def workflow(
+    function: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | timedelta | None = None,
+) -> F | Callable[[F], F]:
+    """Make an `async def` a workflow: its steps are awaited calls of its Context, and a finished one is never executed
+    again. `timeout` bounds the whole run."""
+    if name is not None and not (type(name) is str and name):
+        raise _invalid(f"`name` of a workflow must be text, not {shown(name)}")
+    declared = Declared(name, None if timeout is None else seconds_of("timeout", timeout))
+
+    def decorate(function: F) -> F:
+        _check(function)
+        setattr(function, ATTRIBUTE, declared)
+        return function
+
+    return decorate if function is None else decorate(function)
+
+
+def is_workflow(function: Any) -> bool:
+    return isinstance(getattr(function, ATTRIBUTE, None), Declared)
+
+
+class Workflow:
+    """A workflow function as registered."""
+
+    def __init__(self, function: Callable[..., Awaitable[Any]]) -> None:
+        _check(function)
+        declared = getattr(function, ATTRIBUTE, None) or Declared()
+        self.function = function
+        self.name: str = declared.name or function.__name__
+        timeout = declared.timeout
+        self.plan = FunctionPlan(self.name, None if timeout is None else Timeouts(run=timeout))
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        self._parameters = parameters
+        hints = hints_of(function)
+        self._readers = {
+            each.name: decoder_of_hint(hints[each.name]) for each in parameters if each.name in hints
+        }
+        self.read_result = decoder_of_hint(hints.get("return", Any))
+
+    def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What it is started with, by the names of its parameters."""
+        try:
+            bound = inspect.signature(self.function).bind(None, *args, **named)
+        except TypeError as error:
+            raise Rejected(
+                "arguments-invalid",
+                f"workflow `{self.name}`: {error}; it takes {self._shown()}",
+            ) from None
+        first, *given = bound.arguments.items()
+        del first
+        made: dict[str, Any] = {}
+        for name, value in given:
+            kind = next(each.kind for each in self._parameters if each.name == name)
+            if kind == inspect.Parameter.VAR_KEYWORD:
+                made.update(value)
+            else:
+                made[name] = list(value) if kind == inspect.Parameter.VAR_POSITIONAL else value
+        return made
+
+    def _shown(self) -> str:
+        return f"({', '.join(str(each) for each in self._parameters)})"
+
+    async def call(self, context: Any, input: bytes) -> Any:
+        """The function, called with what it was started with."""
+        given: Any = msgspec.json.decode(input, type=msgspec.Raw if not self._parameters else Any)
+        if not self._parameters:
+            return await self.function(context)
+        named: dict[str, Any]
+        if isinstance(given, dict):
+            fields = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
+        elif given is None and all(p.default is not p.empty for p in self._parameters):
+            fields = {}
+        else:
+            fields = {self._parameters[0].name: msgspec.Raw(input)}
+        named, positional = {}, []
+        known = {each.name: each for each in self._parameters}
+        extra = next((p for p in self._parameters if p.kind == p.VAR_KEYWORD), None)
+        for name, raw in fields.items():
+            parameter = known.get(name)
+            if parameter is None and extra is None:
+                raise Rejected(
+                    "arguments-invalid",
+                    f"workflow `{self.name}` has no parameter `{name}`; it takes {self._shown()}",
+                )
+            read = self._readers.get(name)
+            if parameter is not None and parameter.kind == parameter.VAR_POSITIONAL:
+                each_read = read or msgspec.json.decode
+                positional = [
+                    each_read(bytes(one)) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])
+                ]
+            else:
+                named[name] = msgspec.json.decode(raw) if read is None else read(bytes(raw))
+        missing = [
+            p.name
+            for p in self._parameters
+            if p.default is p.empty
+            and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+            and p.name not in named
+        ]
+        if missing:
+            raise Rejected(
+                "arguments-invalid",
+                f"workflow `{self.name}` was started without `{missing[0]}`; it takes {self._shown()}",
+            )
+        first: list[Any] = []
+        for each in self._parameters:
+            if positional and each.kind == each.VAR_POSITIONAL:
+                first.extend(positional)
+                break
+            if each.kind == each.POSITIONAL_ONLY or positional:
+                first.append(named.pop(each.name))
+        return await self.function(context, *first, **named)
+
+
+class Functions:
+    """The workflow functions that a process can run, by name (`ports/programs.py`)."""
+
+    def __init__(self, functions: Iterable[Any] = ()) -> None:
+        self._known: dict[str, Workflow] = {}
+        for each in functions:
+            made = Workflow(each)
+            before = self._known.get(made.name)
+            if before is not None and before.function is not each:
+                raise _invalid(
+                    f"two workflows are named `{made.name}`", hint="@workflow(name=…) gives one of them another"
+                )
+            self._known[made.name] = made
+
+    def get(self, name: str) -> Workflow | None:
+        return self._known.get(name)
+
+    def __iter__(self) -> Iterator[Workflow]:
+        return iter(self._known.values())
+
+    def plan(self, name: str) -> FunctionPlan | None:
+        found = self._known.get(name)
+        return None if found is None else found.plan
+
+    def begin(self, run: Run) -> Replay | None:
+        found = self._known.get(run.definition)
+        return None if found is None else Replay(found, run)
+
+
+def name_of_workflow(function: Any) -> str:
+    declared = getattr(function, ATTRIBUTE, None)
+    given = declared.name if isinstance(declared, Declared) else None
+    return given or function.__name__
+
+
+def input_for(function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The input of a start by function, as JSON values."""
+    return msgspec.json.decode(encode_value(Workflow(function).input_of(args, named)))
+
+
+def _check(function: Any) -> None:
+    if not inspect.iscoroutinefunction(function):
+        name = getattr(function, "__qualname__", shown(function))
+        raise _invalid(f"{name} is not a workflow: an `async def` is needed", hint="write `async def`")
+    parameters = list(inspect.signature(cast("Any", function)).parameters.values())
+    if not parameters or parameters[0].kind in (
+        inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD,
+    ):  # fmt: skip
+        raise _invalid(
+            f"{function.__qualname__} takes no Context",
+            hint="its first parameter is its Context: `async def order(ctx: Context, …)`",
+        )
+
+
+def _invalid(message: str, *, hint: str | None = None) -> Rejected:
+    return Rejected("workflow-invalid", message, hint=hint)

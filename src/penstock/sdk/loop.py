@@ -1,0 +1,192 @@
+"""The event loop in which a workflow function runs: time is that of the history, order is that of the calls.
+
+It never waits and does no I/O. `asyncio.sleep`, `timeout` and whatever else asks it for a later moment get a durable timer;
+sockets, threads and processes are refused with what to use instead. Nothing in it depends on addresses or hashes: tasks
+and futures hash by their number, so that sets of them (`asyncio.wait`, `TaskGroup`) have the same order everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, NoReturn
+from zlib import crc32
+
+from penstock.errors import Nondeterminism
+
+class Numbered:
+    """Hashes by the order in which it was made."""
+
+    number: int
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Future(Numbered, asyncio.Future[Any]):
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop=loop)
+        self.number = loop.next_number()
+
+    __hash__ = Numbered.__hash__
+
+
+class Task(Numbered, asyncio.Task[Any]):
+    def __init__(self, coro: Any, loop: Loop, name: str | None, context: Context | None) -> None:
+        self.number = loop.next_number()
+        super().__init__(coro, loop=loop, name=name or f"task#{self.number}", context=context)
+
+    __hash__ = Numbered.__hash__
+
+
+class Timer(asyncio.TimerHandle):
+    """Something for later: a durable timer of the run."""
+
+    key = ""
+
+    def cancel(self) -> None:
+        if not self.cancelled():
+            super().cancel()
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """See the module's docstring."""
+
+    def __init__(
+        self, name: str, arm: Callable[[Timer], None], disarm: Callable[[Timer], None]
+    ) -> None:
+        self._ready: deque[asyncio.Handle] = deque()
+        self._arm, self._disarm = arm, disarm
+        # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
+        self._count = crc32(name.encode()) << 24
+        self.now = 0.0
+        self.unheard: list[dict[str, Any]] = []
+        """What nobody was there to hear: an exception in a callback."""
+
+    def next_number(self) -> int:
+        self._count += 1
+        return self._count
+
+    def run(self) -> None:
+        """Until nothing is left to do at this moment. The loop around it, which runs this, stands still meanwhile."""
+        ready = self._ready
+        around = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(_ignore, _ignore)
+        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
+        try:
+            while ready:
+                handle = ready.popleft()
+                if not handle._cancelled:  # pyright: ignore
+                    handle._run()  # pyright: ignore
+        finally:
+            asyncio._set_running_loop(around)  # pyright: ignore[reportPrivateUsage]
+            sys.set_asyncgen_hooks(*hooks)
+
+    # --- what asyncio asks of a loop -------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = Timer(when, callback, args, self, context)
+        if when <= self.now:
+            self._ready.append(timer)
+        else:
+            self._arm(timer)
+        return timer
+
+    def fire(self, timer: Timer) -> None:
+        """Its time has come."""
+        self._ready.append(timer)
+
+    def _timer_handle_cancelled(self, handle: Timer) -> None:
+        if handle.key:
+            self._disarm(handle)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return Future(self)
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        return Task(coro, self, name, context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        pass
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.unheard.append(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.unheard.append(context)
+
+    # --- what would make the function depend on the world ----------------------------------------------------
+
+    def call_soon_threadsafe(self, *args: Any, **named: Any) -> NoReturn:
+        raise _outside("a thread", "do it in an activity")
+
+    def run_in_executor(self, *args: Any, **named: Any) -> NoReturn:
+        raise _outside(
+            "a thread (asyncio.to_thread, run_in_executor)", "a plain `def` activity runs in a thread"
+        )
+
+    def _no_socket(self, *args: Any, **named: Any) -> NoReturn:
+        raise _outside("a socket", "do it in an activity")
+
+    def _no_process(self, *args: Any, **named: Any) -> NoReturn:
+        raise _outside("a process", "do it in an activity")
+
+    def _no_loop(self, *args: Any, **named: Any) -> NoReturn:
+        raise _outside("an event loop of its own", "await it, or do it in an activity")
+
+    getaddrinfo = getnameinfo = create_connection = create_server = sock_recv = sock_sendall = _no_socket
+    create_unix_connection = create_unix_server = create_datagram_endpoint = sock_connect = sock_accept = _no_socket
+    add_reader = add_writer = remove_reader = remove_writer = connect_read_pipe = connect_write_pipe = _no_socket
+    sendfile = start_tls = sock_sendfile = sock_recv_into = sock_recvfrom = sock_sendto = _no_socket
+    subprocess_exec = subprocess_shell = _no_process
+    add_signal_handler = remove_signal_handler = _no_process
+    run_forever = run_until_complete = stop = _no_loop
+
+
+def _outside(what: str, instead: str) -> Nondeterminism:
+    return Nondeterminism(f"workflow code uses {what}", hint=instead)
+
+
+def _ignore(*_: Any) -> None:
+    """Async generators of a function end with it."""

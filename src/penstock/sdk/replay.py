@@ -1,0 +1,468 @@
+"""A workflow function as a Program: told what has happened, it goes on until it waits, and gives what it wants (SPEC 2.8).
+
+It stays in memory between its turns. After a crash, or when it had to make room, it is told its history again: what it
+wants must then be what is recorded, step by step; the first that differs is named with the line that wanted it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import traceback
+import uuid
+from collections.abc import Callable, Coroutine
+from contextvars import Context as Variables
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import CodeType
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Raw
+
+from penstock.core.program import Told
+from penstock.errors import Fail, Nondeterminism, PenstockError, Rejected, StepFailed
+from penstock.model import intents as i
+from penstock.model.failure import MESSAGE_CHARACTERS_MAX, Failure, failure_of
+from penstock.sdk.loop import Loop, Timer
+from penstock.sdk.values import encode_value
+
+if TYPE_CHECKING:
+    from penstock.model.run import Run
+    from penstock.sdk.context import Context
+    from penstock.sdk.functions import Workflow
+
+PLACE: ContextVar[str] = ContextVar("penstock.scope", default="")
+Read = Callable[[bytes], Any]
+Place = tuple[CodeType, int]
+
+
+class ContinueAsNew(BaseException):
+    """Raised through the function by `ctx.continue_as_new`."""
+
+    def __init__(self, input: bytes) -> None:
+        self.input = input
+
+
+class Gone(BaseException):
+    """The function is being dropped from memory: nothing that it still does is heard."""
+
+
+class Waited:
+    """A step that was wanted and has not ended."""
+
+    __slots__ = ("future", "read")
+
+    def __init__(self, future: asyncio.Future[Any] | Timer, read: Read | None) -> None:
+        self.future, self.read = future, read
+
+
+class Update:
+    """A message that is to be answered."""
+
+    __slots__ = ("_program", "id", "payload")
+
+    def __init__(self, program: Replay, id: str, payload: Any) -> None:
+        self._program, self.id, self.payload = program, id, payload
+
+    def answer(self, value: Any = None) -> None:
+        """What whoever sent it gets, once this is on disk."""
+        self._reply(i.Reply(self.id, Raw(encode_value(value))))
+
+    def refuse(self, reason: str) -> None:
+        self._reply(i.Reply(self.id, refused=str(reason) or "refused"))
+
+    def _reply(self, reply: i.Reply) -> None:
+        if self.id:
+            self._program.want(reply)
+            self.id = ""
+
+
+class Replay:
+    """See the module's docstring; `core/program.py` says what is asked of it."""
+
+    def __init__(self, workflow: Workflow, run: Run) -> None:
+        from penstock.sdk.context import Context
+
+        self.workflow = workflow
+        self.run_id, self.generation, self.parent = run.id, run.generation, run.parent
+        self.attributes = dict(run.attributes)
+        self.advanced = 0
+        self.at = 0.0
+        self.context: Context = Context(self)
+        self.loop = Loop(run.id, self._arm, self._disarm)
+        self._main: asyncio.Task[Any] | None = None
+        self._open: dict[str, Waited] = {}
+        self._counts: dict[str, int] = {}
+        self._wanted: list[i.Intent] = []
+        self._places: list[Place | None] = []
+        self._ended: i.Finish | i.Break | i.Stop | i.Continue | None = None
+        self._asked = False
+        """Somebody asked it to stop."""
+        self._notes: dict[str, Raw] | None = None
+        """While history is told again: what was made then, and is not made again."""
+        self._markers: dict[str, bool] = {}
+        self._random: random.Random | None = None
+        self._closed = False
+        self._reading = False
+        self.unawaited: list[Place] = []
+        self.queries: dict[str, Callable[..., Any]] = {}
+
+    # --- what the engine asks --------------------------------------------------------------------------------
+
+    def advance(self, told: Told) -> list[i.Intent]:
+        self._notes = None
+        return self._go_on(told)
+
+    def replay(self, told: Told, wanted: list[i.Intent]) -> None:
+        self._notes = {each.key: each.value for each in wanted if isinstance(each, i.Note)}
+        try:
+            again = self._go_on(told)
+        finally:
+            self._notes = None
+        self.advanced = told.seq
+        if len(again) != len(wanted) or i.ENCODER.encode(again) != i.ENCODER.encode(wanted):
+            self._compare(again, wanted)
+
+    def query(self, name: str, arguments: Any) -> Any:
+        found = self.queries.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.queries)) or "none"
+            raise Rejected(
+                "query-unknown",
+                f"workflow `{self.workflow.name}` answers no query `{name}`; it answers: {known}",
+                hint='`ctx.query("name", function)` adds one',
+            )
+        self._reading = True
+        try:
+            return found(*arguments)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise Rejected("query-failed", f"query `{name}`: {type(error).__name__}: {error}") from error
+        finally:
+            self._reading = False
+
+    def close(self) -> None:
+        self._closed = True
+        for each in self._open.values():
+            if isinstance(each.future, asyncio.Future):
+                each.future.remove_done_callback(bool)
+        self._open.clear()
+        self._main = None
+
+    # --- one event -------------------------------------------------------------------------------------------
+
+    def _go_on(self, told: Told) -> list[i.Intent]:
+        self.at = self.loop.now = told.at
+        self._wanted, self._places = [], []
+        for heard, output in zip(told.heard, told.outputs, strict=True):
+            self._hear(heard, output)
+            self.loop.run()
+        if self._ended is None and self.unawaited:
+            self._end(i.Break(self._never_awaited()))
+        if self._ended is None and not self._open:
+            self._end(i.Break(self._stuck()))
+        if self._ended is not None:
+            self._wanted.append(self._ended)
+            self._places.append(None)
+        return self._wanted
+
+    def _hear(self, heard: i.Heard, output: bytes | None) -> None:
+        if heard.kind == "start":
+            context = Variables()
+            self._main = context.run(
+                self.loop.create_task, self._body(output or b"null"), name=self.workflow.name, context=context
+            )  # fmt: skip
+            return
+        if heard.kind == "cancel":
+            self._asked = True
+            if self._main is not None:
+                self._main.cancel()
+            return
+        waited = self._open.pop(heard.key, None)
+        if waited is None:
+            return
+        future = waited.future
+        if isinstance(future, Timer):
+            self.loop.fire(future)
+        elif future.done():
+            return
+        elif heard.failure is not None:
+            future.set_exception(step_failed(heard.key, heard.failure))
+        else:
+            try:
+                value = (
+                    Update(self, heard.id, waited.read(output or b"null"))
+                    if heard.key.startswith("update:") and waited.read is not None
+                    else None
+                    if waited.read is None
+                    else waited.read(output or b"null")
+                )
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+    async def _body(self, input: bytes) -> None:
+        """The function, and how it ended."""
+        try:
+            value = await self.workflow.call(self.context, input)
+            self._end(i.Finish(Raw(encode_value(value))))
+        except ContinueAsNew as again:
+            self._end(i.Continue(Raw(again.input)))
+        except asyncio.CancelledError:
+            if self._asked:
+                self._end(i.Stop())
+            else:
+                failure = Failure(code="cancelled", message="the function cancelled itself")
+                self._end(i.Break(failure))
+        except Gone:
+            return
+        except BaseException as error:
+            self._end(i.Break(failure_in(error)))
+
+    def _end(self, how: i.Finish | i.Break | i.Stop | i.Continue) -> None:
+        self._ended = how
+
+    def _stuck(self) -> Failure:
+        unheard = next((each.get("exception") for each in self.loop.unheard if each.get("exception")), None)
+        if isinstance(unheard, BaseException):
+            return failure_in(unheard)
+        return Failure(
+            code="deadlock",
+            message=f"workflow `{self.workflow.name}` waits for nothing that can happen{self._where()}",
+        )
+
+    def _where(self) -> str:
+        """The line at which it waits."""
+        stack = [] if self._main is None else self._main.get_stack()
+        if not stack:
+            return ""
+        frame = stack[-1]
+        return f", at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+    def _never_awaited(self) -> Failure:
+        where = shown_place(self.unawaited[0])
+        return Failure(
+            code="never-awaited", message=f"a step was wanted and not awaited, at {where}: write `await`"
+        )
+
+    # --- what the context asks -------------------------------------------------------------------------------
+
+    def want(self, intent: i.Intent, place: Place | None = None) -> None:
+        if self._closed:
+            raise Gone
+        if self._reading:
+            raise Rejected("query-failed", "a query only reads; it wants nothing of the run")
+        if asyncio._get_running_loop() is not self.loop:  # pyright: ignore[reportPrivateUsage]
+            raise Nondeterminism(
+                "a step was wanted from outside of the function",
+                hint="a Context is for the workflow's own code, not for activities, threads or other event loops",
+            )
+        self._wanted.append(intent)
+        self._places.append(place)
+
+    def key(self, name: str) -> str:
+        """`name#ordinal`."""
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return f"{name}#{count}"
+
+    async def wait(self, step: i.Waiting, read: Read | None, place: Place | None) -> Any:
+        """Until the step has ended. If nobody waits for it any more it is given up."""
+        self.want(step, place)
+        future = self.loop.create_future()
+        self._open[step.key] = Waited(future, read)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if self._open.pop(step.key, None) is not None:
+                self.want(i.Drop(step.key), place)
+            raise
+
+    def _arm(self, timer: Timer) -> None:
+        timer.key = self.key("sleep")
+        self.want(i.Sleep(timer.key, timer.when()), place_of(sys._getframe(3)))
+        self._open[timer.key] = Waited(timer, None)
+
+    def _disarm(self, timer: Timer) -> None:
+        if self._open.pop(timer.key, None) is not None:
+            self.want(i.Drop(timer.key))
+
+    def note(self, key: str, make: Callable[[], Any], place: Place | None) -> Any:
+        """A value that is made once."""
+        if self._notes is not None:
+            raw = self._notes.get(key)
+            if raw is None:
+                raise Nondeterminism(
+                    f"{shown_place(place)} wants `{key}`, which is not in the history",
+                    hint='code that a running workflow does not have goes behind `if ctx.changed("name"):`',
+                    step=key, recorded="nothing", wanted=key, place=shown_place(place),
+                )  # fmt: skip
+        else:
+            raw = Raw(encode_value(make()))
+        self.want(i.Note(key, raw), place)
+        return bytes(raw)
+
+    def changed(self, name: str, place: Place | None) -> bool:
+        """Whether the run takes the new way: not if it has gone past this place before there was one."""
+        known = self._markers.get(name)
+        if known is None:
+            key = f"changed:{name}"
+            known = self._markers[name] = self._notes is None or key in self._notes
+            if known:
+                self.want(i.Note(key, Raw(b"true")), place)
+        return known
+
+    @property
+    def chance(self) -> random.Random:
+        if self._random is None:
+            self._random = random.Random(f"{self.run_id}/{self.generation}")
+        return self._random
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self.chance.getrandbits(128), version=4)
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.at, UTC)
+
+    # --- history that does not fit ---------------------------------------------------------------------------
+
+    def _compare(self, again: list[i.Intent], wanted: list[i.Intent]) -> None:
+        for number in range(max(len(again), len(wanted))):
+            now = again[number] if number < len(again) else None
+            then = wanted[number] if number < len(wanted) else None
+            if now is not None and then is not None and _same(now, then):
+                continue
+            place = self._places[number] if number < len(self._places) else None
+            where = shown_place(place) if place is not None else self._where().removeprefix(", at ")
+            step = getattr(then, "key", "") or getattr(now, "key", "") or "the end"
+            raise Nondeterminism(
+                f"the code of `{self.workflow.name}` does not fit the history of run {self.run_id}: at `{step}` "
+                f"{shown_intent(then)} is recorded, and the code wants {shown_intent(now)}"
+                + (f", at {where}" if where else ""),
+                hint='bring the old way back, or keep it for old runs behind `if ctx.changed("name"):`; '
+                "`penstock replay` checks this before a release",
+                step=step, recorded=shown_intent(then), wanted=shown_intent(now), place=where,
+            )  # fmt: skip
+
+
+def _same(now: i.Intent, then: i.Intent) -> bool:
+    if i.ENCODER.encode(now) == i.ENCODER.encode(then):
+        return True
+    if isinstance(now, i.Break) and isinstance(then, i.Break):
+        return now.failure.code == then.failure.code and now.failure.message == then.failure.message
+    return False
+
+
+def place_of(frame: Any) -> Place:
+    return frame.f_code, frame.f_lineno
+
+
+def shown_place(place: Place | None) -> str:
+    return "" if place is None else f"{place[0].co_filename}:{place[1]} in {place[0].co_name}"
+
+
+def shown_intent(intent: i.Intent | None) -> str:
+    """An intent as a line of the code would say it."""
+
+    def text(raw: Raw) -> str:
+        found = bytes(raw).decode("utf-8", "replace")
+        return found if len(found) <= 200 else f"{found[:199]}…"
+
+    match intent:
+        case None:
+            return "nothing"
+        case i.Call():
+            return f"call {intent.activity}{text(intent.arguments)}"
+        case i.Sleep():
+            return f"sleep until {datetime.fromtimestamp(intent.due, UTC).isoformat()}"
+        case i.Await():
+            return f"{'update' if intent.update else 'signal'} {intent.name}"
+        case i.Child():
+            return f"child {intent.definition}{text(intent.input)}"
+        case i.Drop():
+            return f"giving up {intent.key}"
+        case i.Note():
+            return f"{intent.key} = {text(intent.value)}"
+        case i.Finish():
+            return f"return {text(intent.output)}"
+        case i.Break():
+            return f"raise {intent.failure.type or intent.failure.code}: {intent.failure.message}"
+        case _:
+            return f"{type(intent).__name__.lower()} {getattr(intent, 'key', '')}".strip()
+
+
+def step_failed(key: str, failure: Failure) -> BaseException:
+    """What the function gets: an exception with its causes as they were."""
+    error = StepFailed(key, failure)
+    cursor: BaseException = error
+    cause = failure.cause
+    while cause is not None:
+        inner = StepFailed(cause.key or key, cause)
+        cursor.__cause__, cursor = inner, inner
+        cause = cause.cause
+    return error
+
+
+def failure_in(error: BaseException) -> Failure:
+    """How the function failed: what it let through is the step's own failure, what it raised has those as its cause."""
+    while isinstance(error, BaseExceptionGroup) and len(cast("Any", error).exceptions) == 1:
+        error = cast("BaseException", cast("Any", error).exceptions[0])
+    if isinstance(error, StepFailed):
+        return cast("Failure", error.failure)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is None or isinstance(cause, asyncio.CancelledError | Gone):
+        return failure_of(_alone(error), trace=_trace(error)) if not isinstance(error, Fail) else failure_of(error)
+    outer = failure_of(_alone(error), trace=_trace(error))
+    return Failure(
+        code=outer.code, message=outer.message, type=outer.type, details=outer.details, trace=outer.trace,
+        cause=failure_in(cause),
+    )  # fmt: skip
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The same without its causes, which are told one by one."""
+    made: Any = error.__class__.__new__(error.__class__)
+    made.__dict__.update(error.__dict__)
+    made.args = error.args
+    return made
+
+
+def _trace(error: BaseException) -> str:
+    frames = [
+        each
+        for each in traceback.extract_tb(error.__traceback__)
+        if "/penstock/sdk/" not in each.filename.replace("\\", "/")
+    ]
+    return "".join(traceback.format_list(frames[-12:]))[-MESSAGE_CHARACTERS_MAX:]
+
+
+class Pending(Coroutine[Any, Any, Any]):
+    """A step as a coroutine that knows whether anybody awaited it."""
+
+    __slots__ = ("_inner", "_place", "_program", "_started")
+
+    def __init__(self, program: Replay, inner: Coroutine[Any, Any, Any], place: Place) -> None:
+        self._program, self._inner, self._place, self._started = program, inner, place, False
+
+    def __await__(self) -> Any:
+        self._started = True
+        return self._inner.__await__()
+
+    def send(self, value: Any) -> Any:
+        self._started = True
+        return self._inner.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        self._started = True
+        return self._inner.throw(*args)
+
+    def close(self) -> None:
+        self._started = True
+        self._inner.close()
+
+    def __del__(self) -> None:
+        if not self._started:
+            self._inner.close()
+            self._program.unawaited.append(self._place)

@@ -1,0 +1,103 @@
+"""Values of workflow functions between Python and JSON, by their annotations: structs, dataclasses, pydantic models, enums,
+dates, decimals."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from penstock.errors import PayloadInvalid, PenstockError
+from penstock.model.payload import encode_payload
+
+_PLAIN = msgspec.json.Decoder().decode
+_ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
+
+
+class Unreadable(PenstockError):
+    """A recorded value does not fit the type that the code has for it."""
+
+    code = "value-unreadable"
+
+
+def encode_value(value: Any) -> bytes:
+    """As JSON; a pydantic model too, wherever it stands."""
+    try:
+        return encode_payload(value)
+    except PayloadInvalid:
+        made = _without_models(value)
+        if made is value:
+            raise
+        return encode_payload(made)
+
+
+def _without_models(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        return dump(mode="json")
+    if isinstance(value, dict):
+        return {k: _without_models(v) for k, v in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_without_models(each) for each in cast("list[Any]", value)]
+    return value
+
+
+@functools.cache
+def decoder_of(annotation: Any) -> Callable[[bytes], Any]:
+    """From JSON to what the annotation says; plain values where it says nothing that we can keep."""
+    if any(annotation is each for each in _ANYTHING):
+        return _PLAIN
+    if isinstance(annotation, type) and hasattr(annotation, "model_validate_json"):
+        return _reading(cast("Any", annotation).model_validate_json, annotation)
+    try:
+        return _reading(msgspec.json.Decoder(annotation, dec_hook=_model).decode, annotation)
+    except Exception:  # a union that cannot be told apart, a type of which msgspec knows nothing
+        return _PLAIN
+
+
+def _model(kind: type, value: Any) -> Any:
+    """What msgspec asks for a type that it does not know: a model of pydantic's knows itself."""
+    validate = getattr(kind, "model_validate", None)
+    if validate is None:
+        raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")
+    return validate(value)
+
+
+def _reading(read: Callable[[bytes], Any], annotation: Any) -> Callable[[bytes], Any]:
+    def checked(raw: bytes) -> Any:
+        try:
+            return read(raw)
+        except Exception as error:
+            name = getattr(annotation, "__name__", str(annotation))
+            raise Unreadable(f"a value cannot be read as {name}: {error}") from error
+
+    return checked
+
+
+def hints_of(function: Any) -> dict[str, Any]:
+    """Annotations by name, as far as they can be resolved."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception:  # a name for the type checker only
+        return {}
+
+
+@functools.lru_cache(maxsize=4096)
+def result_decoder(function: Any) -> Callable[[bytes], Any]:
+    """From the JSON of its result to what the function is annotated to return."""
+    return decoder_of_hint(hints_of(function).get("return", Any))
+
+
+def decoder_of_hint(annotation: Any) -> Callable[[bytes], Any]:
+    try:
+        return decoder_of(annotation)
+    except TypeError:  # unhashable
+        return decoder_of.__wrapped__(annotation)
