@@ -13,12 +13,14 @@ from penstock.errors import (
     CompleteLater,
     DefinitionInvalid,
     Fail,
+    Nondeterminism,
     NotFound,
     PenstockError,
     Rejected,
     RunFailed,
     StartsRefused,
     StartsStopped,
+    StepFailed,
 )
 from penstock.model.definition import Retry, Timeouts
 from penstock.model.schedule import Calendar
@@ -27,6 +29,8 @@ from penstock.ports.runs import Change
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.sdk.attempt import current
 from penstock.sdk.client import Engine, Run
+from penstock.sdk.context import Context
+from penstock.sdk.functions import workflow
 from penstock.sdk.workflow import activity
 from penstock.wiring import open
 
@@ -35,11 +39,13 @@ __all__ = [
     "Calendar",
     "Change",
     "CompleteLater",
+    "Context",
     "Debounce",
     "DefinitionInvalid",
     "Engine",
     "EventBatch",
     "Fail",
+    "Nondeterminism",
     "NotFound",
     "PenstockError",
     "Rejected",
@@ -50,6 +56,7 @@ __all__ = [
     "Singleton",
     "StartsRefused",
     "StartsStopped",
+    "StepFailed",
     "Timeouts",
     "activity",
     "compose",
@@ -62,4 +69,5 @@ __all__ = [
     "sync",
     "task",
     "when",
+    "workflow",
 ]

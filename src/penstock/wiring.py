@@ -132,13 +132,10 @@ async def open(
     from penstock.engine.recovery import Ownership
     from penstock.engine.runs import LocalRuns
     from penstock.sdk.client import Engine
+    from penstock.sdk.functions import Functions
     from penstock.sdk.worker import LocalActivities
     from penstock.sdk.workflow import Registry
 
-    if list(workflows):
-        raise Rejected(
-            "not-yet", "workflow functions come with a later release", hint="register a definition"
-        )
     clock = clock or SystemClock()
     store, hints = store_of(url, clock.now)
     limits: dict[str, Any] = {}
@@ -149,8 +146,9 @@ async def open(
     )
     name = node or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     core = Core(
-        store, worker, clock, bus=MemoryBus(clock), hints=hints, node=name, settings=settings
-    )
+        store, worker, clock, bus=MemoryBus(clock), hints=hints, functions=Functions(workflows), node=name,
+        settings=settings,
+    )  # fmt: skip
     ownership = Ownership(core)
     runs = LocalRuns(core, ownership)
     await core.open()

@@ -101,7 +101,6 @@ class FunctionPlan(Plan):
         )
         self.version = FUNCTION
         self._shapes: dict[Any, Any] = {}
-        self.publishes = self.on_bus = True
 
     def shape(self, step: i.Call) -> Any:
         """One object for all steps that are executed alike."""
@@ -115,13 +114,15 @@ class FunctionPlan(Plan):
 class RunPlan:
     """The plan of one run of a function: it grows and shrinks with the run's steps."""
 
-    __slots__ = ("base", "queued", "scopes")
+    __slots__ = ("base", "on_bus", "publishes", "queued", "scopes")
 
     function = True
+    awaits = False
+    runs_max = None
 
     def __init__(self, base: FunctionPlan, run: Run) -> None:
         self.base = base
-        self.queued = False
+        self.queued = self.publishes = self.on_bus = False
         root = ScopePlan("", FUNCTION, None, "")
         self.scopes = {"": root}
         scope = run.scopes.get("")
@@ -209,7 +210,11 @@ def _forget(flow: Flow, scope: Scope, id: str) -> None:
 def quiet(flow: Flow) -> None:
     """Nothing is open in the run; if its function has returned, it ends."""
     run = flow.run
-    if run.answer is None or run.finished or run.leaving or flow.sending():
+    if run.finished or flow.sending():
+        return
+    if run.next_input is not None:
+        flow.effects.append(OpenNext())
+    if run.answer is None or run.leaving:
         return
     run.finished = True
     run.pending.append(RunCompleted(at=flow.at, output=Raw(run.answer)))
@@ -322,6 +327,8 @@ def _do(flow: Flow, intent: i.Intent) -> None:
                 )
             )  # fmt: skip
         case i.Publish():
+            plan = cast("RunPlan", flow.plan)
+            plan.publishes = plan.on_bus = True
             run.pending.append(
                 Published(at=flow.at, key=intent.key, topic=intent.topic, payload=intent.payload)
             )
@@ -342,7 +349,7 @@ def _do(flow: Flow, intent: i.Intent) -> None:
         case i.Continue():
             run.next_input = bytes(intent.input)
             _give_up_steps(flow)
-            flow.effects.append(OpenNext())
+            flow.checks.append("")
         case _:
             assert_never(intent)
 

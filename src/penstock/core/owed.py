@@ -52,7 +52,7 @@ def owed(run: Run) -> list[Effect]:
     found.extend(Deliver(id) for id in run.outgoing)
     if run.heard and run.stopping is None:
         found.append(Advance())
-    if run.next_input is not None and run.stopping is None:
+    if run.next_input is not None and run.stopping is None and not run.outgoing:
         found.append(OpenNext())
     return found
 

@@ -339,3 +339,4 @@ class Commits:
         ]
         for run_id in passive[: max(excess, engine.settings.cache_runs // 10)]:
             del self._cache[run_id]
+            engine.programs.forget(run_id)

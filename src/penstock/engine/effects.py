@@ -160,6 +160,11 @@ class Effects:
                     engine.admission.want(run, entry.flow.plan)
                 case f.Answer():
                     engine.observers.answer(run_id, effect)
+                case f.Advance():
+                    if engine.programs.can(run):
+                        engine.post(run_id, Item(c.AdvanceRun(at=engine.clock.now())))
+                case f.OpenNext():
+                    engine.errands.run(engine.errands.open_next(run_id), run_id)
 
     def _arm(self, run_id: str, entry: Entry) -> None:
         run = entry.flow.run
@@ -186,6 +191,7 @@ class Effects:
         engine.observers.closed(run_id, entry)
         run = entry.flow.run
         engine.forecast.ended(run)
+        engine.programs.forget(run_id)
         if entry.flow.plan.runs_max is not None:
             engine.admission.left(run)
         if run.parent is not None and engine.owner is not None:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from penstock.core.functions import FUNCTION, FunctionPlan
 from penstock.core.plan import NeedPlan, Plan
 from penstock.core.values import decode
 from penstock.engine import points
@@ -30,6 +31,7 @@ from penstock.engine.inside import Inside
 from penstock.engine.listeners import Listeners
 from penstock.engine.observers import Observers
 from penstock.engine.outbox import Outbox
+from penstock.engine.programs import Programs
 from penstock.engine.projection import Projections
 from penstock.engine.queueing import Queueing
 from penstock.engine.requests import Requests
@@ -48,6 +50,7 @@ from penstock.ports.activities import Activities
 from penstock.ports.bus import Bus
 from penstock.ports.clock import Clock
 from penstock.ports.hints import Hints
+from penstock.ports.programs import Functions, NoFunctions
 from penstock.ports.store import Owner, Record, Store
 
 log = logging.getLogger("penstock.engine")
@@ -67,6 +70,7 @@ class Engine:
         *,
         bus: Bus,
         hints: Hints | None = None,
+        functions: Functions | None = None,
         node: str = "node",
         settings: Settings | None = None,
     ) -> None:
@@ -79,6 +83,7 @@ class Engine:
         )
         self.settings = settings or Settings()
         self.bus = bus
+        self.functions: Functions = functions or NoFunctions()
         self.owner: Owner | None = None
         self.owned_at = 0.0
         self.broken: BaseException | None = None
@@ -111,6 +116,7 @@ class Engine:
         self.inbox = Inbox()
         self.post, self.heavy = self.inbox.post, self.inbox.heavy
         self.snapshots = Snapshots(self)
+        self.programs = Programs(self)
         self.turns = Turns(self)
         self.effects = Effects(self)
         self.commits = Commits(self)
@@ -211,6 +217,7 @@ class Engine:
         self.admission.clear()
         self.routing.clear()
         self.cache.clear()
+        self.programs.clear()
         self.newest.clear()
 
     async def tell_owner(self, run_ids: list[str]) -> None:
@@ -228,6 +235,9 @@ class Engine:
     async def plan(self, definition: str, version: str) -> Plan:
         """The compiled version, from memory or from the store."""
         plan = self.plans.get((definition, version))
+        if plan is None and version == FUNCTION:
+            plan = self.functions.plan(definition) or FunctionPlan(definition)
+            return self.know(definition, version, plan)
         if plan is None:
             row = await self.store.definition(definition, version)
             if row is None:

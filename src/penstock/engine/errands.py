@@ -12,9 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.flow import Flow
+from penstock.core.functions import FUNCTION
 from penstock.core.generations import task_key
 from penstock.core.values import decode, encode
 from penstock.engine import points
+from penstock.engine.generations import Generations
 from penstock.engine.history import Entry
 from penstock.engine.inbox import Item
 from penstock.errors import Busy, NotFound, PenstockError, Rejected, RevisionConflict, StoreError
@@ -86,22 +88,15 @@ class Errands:
         row = await self._engine.store.find(child)
         if row is None:
             try:
-                version = config["version"]
-                definition = await self._engine.store.definition(config["definition"], version)
-                if definition is None:
-                    raise NotFound(
-                        f"no definition `{config['definition']}`"
-                        + (f" version {version}" if version else "")
-                    )
-                plan = await self._engine.plan(definition.id, definition.version)
+                definition, number = config["definition"], await self._version(config)
+                plan = await self._engine.plan(definition, number)
                 command = c.StartRun(
-                    at=self._engine.clock.now(), id=child, definition=definition.id, version=definition.version,
+                    at=self._engine.clock.now(), id=child, definition=definition, version=number,
                     input=encode(config["input"]), parent=run_id, parent_key=key, **run_facts,
                 )  # fmt: skip
                 await self._engine.command(child, command, plan)
                 if points.reach is not None:
                     points.reach("child.after")
-                number = definition.version
             except Rejected as error:
                 if error.code != "id-taken":
                     await self._child_refused(run_id, key, error)
@@ -129,6 +124,23 @@ class Errands:
             if not config.get("detached"):
                 self._starting.discard(child)
                 await self.cancel_child(run_id, key, child)
+
+    async def _version(self, config: dict[str, Any]) -> str:
+        """Of the workflow function, if one of that name is here, or of the definition."""
+        name, version = config["definition"], config["version"]
+        if version is None and self._engine.functions.plan(name) is not None:
+            return FUNCTION
+        definition = await self._engine.store.definition(name, version)
+        if definition is None:
+            raise NotFound(
+                f"no definition `{name}`" + (f" version {version}" if version else ""),
+                hint="register it, or give the workflow function to `open`",
+            )
+        return definition.version
+
+    async def open_next(self, run_id: str) -> None:
+        """A workflow function goes on in another generation."""
+        await Generations(self._engine).go_on(run_id)
 
     async def _child_refused(self, run_id: str, key: str, error: PenstockError) -> None:
         await self._try(

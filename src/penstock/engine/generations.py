@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
+from penstock.core.generations import old_key
 from penstock.core.identity import repeated
 from penstock.core.plan import Plan
 from penstock.core.reopening import (
@@ -193,6 +194,47 @@ class Generations:
             assert again is not None
             row = again
         raise _moving(row.id)
+
+    async def go_on(self, id: str) -> None:
+        """A workflow function wants its next generation: what is to be undone, unread signals, attributes go along."""
+        engine = self._engine
+        for _ in range(TRIES_MAX):
+            row = await engine.store.find(id)
+            if row is None:
+                return
+            old = await self._loaded(row)
+            if old.closed or old.next_input is None or old.stopping is not None or old.outgoing:
+                return
+            now, generation = engine.clock.now(), row.generation + 1
+            begun = c.StartRun(
+                at=now, id=id, definition=row.definition, version=row.version, input=old.next_input,
+                generation=generation, priority=old.priority, deadline=old.deadline, created_by=old.created_by,
+                parent=old.parent, parent_key=old.parent_key, parent_generation=old.parent_generation, depth=old.depth,
+                metadata=old.metadata, attributes=old.attributes, known=known_to(old, now), later=dict(old.leaving),
+                undo=tuple(replace(each, key=old_key(row.generation, each.key)) for each in old.undo),
+            )  # fmt: skip
+            letters = [
+                c.SendSignal(
+                    at=now, name=name, id=letter.id, update=letter.update,
+                    payload=letter.payload or await engine.history.raw(row.key, letter.ref),
+                )
+                for name, waiting in old.signals.items()
+                for letter in waiting
+            ]  # fmt: skip
+            plan = await engine.plan(row.definition, row.version)
+            new = Entry(
+                Flow(Run(id=id), plan), _row(row, begun.definition, begun.version, generation)
+            )
+            new.flow.globals = engine.globals
+            if engine.owner is not None and engine.functions.plan(row.definition) is not None:
+                new.flow.host = engine.functions
+            begun = replace(begun, known={k: v for k, v in begun.known.items() if k not in {each.id for each in letters}})
+            outcome = turn(new.flow, [begun, *letters])
+            last = e.RunContinued(at=now, generation=generation, reason="continue_as_new")
+            if await self._commit(row, new, [], outcome.events, last):
+                engine.programs.keep(id, new.flow)
+                return
+        raise _moving(id)
 
     async def _loaded(self, row: Row) -> Run:
         entry = (await self._engine.history.load([row]))[row.id]

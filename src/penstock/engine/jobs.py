@@ -11,6 +11,7 @@ from penstock.core.flow import Flow
 from penstock.core.plan import Formula, Node
 from penstock.core.values import Variables, decode
 from penstock.engine.queues import Ticket
+from penstock.model.intents import Call
 from penstock.model.job import Job
 from penstock.model.run import RETRYING, RUNNING, SCHEDULED, Run
 from penstock.ports.activities import Served
@@ -52,7 +53,7 @@ class Route:
         given = {each.name for each in node.inputs}
         self.implied: tuple[str, ...] = ()
         """Parameters that no input names: looked up by name (SPEC 2.6)."""
-        if served is not None and node.type != "http":
+        if served is not None and node.type != "http" and node.shape is None:
             self.implied = tuple(name for name in served.parameters if name not in given)
 
 
@@ -61,13 +62,14 @@ class Jobs:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._routes: dict[Node, Route] = {}
+        self._routes: dict[Any, Route] = {}
 
     def route(self, flow: Flow, node: Node) -> Route:
-        route = self._routes.get(node)
+        known = node if node.shape is None else (flow.plan.definition.id, node.shape)
+        route = self._routes.get(known)
         if route is None:
             activity = "http" if node.type == "http" else str(node.config.get("activity", ""))
-            route = self._routes[node] = Route(
+            route = self._routes[known] = Route(
                 flow, node, self._engine.activities.get(activity), activity
             )
         return route
@@ -92,7 +94,10 @@ class Jobs:
             return None
         if run.stopping is not None:
             return None
-        arguments, secrets = flow.arguments_of(path, scope, node, state)
+        if state.step is None:
+            arguments, secrets = flow.arguments_of(path, scope, node, state)
+        else:
+            arguments, secrets = decode(cast("Call", state.step).arguments), []
         route = self._routes.get(node) or self.route(flow, node)
         if route.implied:
             self._imply(flow, route.implied, arguments)

@@ -13,6 +13,7 @@ from msgspec.json import encode
 
 from penstock.core.decide import PRIORITIES
 from penstock.core.flow import Flow
+from penstock.core.functions import FUNCTION
 from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
@@ -209,6 +210,8 @@ class LocalRuns:
 
     async def _plan(self, definition: str, version: str | None) -> tuple[str, Plan]:
         engine = self.engine
+        if version is None and engine.functions.plan(definition) is not None:
+            return FUNCTION, await engine.plan(definition, FUNCTION)
         if version is None:
             newest = engine.newest.get(definition)
             if newest is None or engine.owner is None:

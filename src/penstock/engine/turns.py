@@ -80,6 +80,8 @@ class Turns:
                 entry = self._fresh(run_id, first.command, first.plan)
                 items = self._alike(run_id, items)
             entry.flow.globals = self._engine.globals
+            if entry.flow.plan.function and not await self._attached(run_id, entry, items):
+                return None
             try:
                 outcome = turn(entry.flow, [i.command for i in items if i.command is not None])
                 readings = [_reading(i.read, entry.flow) for i in items if i.read is not None]
@@ -99,7 +101,17 @@ class Turns:
                 return None
             else:
                 self.count += 1
+                if entry.flow.program is not None:
+                    self._engine.programs.keep(run_id, entry.flow)
                 return entry, outcome, readings, items
+
+    async def _attached(self, run_id: str, entry: Entry, items: list[Item]) -> bool:
+        """A workflow function is at hand, or will not be: the turn can be taken."""
+        try:
+            return await self._engine.programs.attach(run_id, entry, items)
+        except StoreError as error:
+            self._engine.commits.store_failed([(run_id, items)], error)
+            return False
 
     def _from_start(self, run_id: str, items: list[Item]) -> list[Item]:
         """There is no such run. What was asked of it is refused, up to a start of it: that is decided as if it came

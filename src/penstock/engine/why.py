@@ -27,6 +27,8 @@ async def why(engine: Engine, id: str) -> list[WhyView]:
                 _place(engine, flow, view)
                 if view.kind in ("attempt", "retry"):
                     queues[view.key] = flow.plan.queue_of(flow.locate(view.key)[2])
+            elif view.kind == "code":
+                view.message = engine.programs.why(run)
             elif view.kind == "quota" and engine.owner is not None:
                 view.message = f"the start waits for {engine.admission.why(run, flow.plan)}"
         if found and (run.late or run.escalated):

@@ -77,7 +77,12 @@ def clean(text: str) -> bool:
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    names = [*inspect.signature(function).parameters][1:]
+    names, more = list[str](), ""
+    for name, parameter in [*inspect.signature(function).parameters.items()][1:]:
+        if parameter.kind == parameter.VAR_POSITIONAL:
+            more = name  # what is given by position from here on is that
+            break
+        names.append(name)
     rules: dict[str, Rule] = {}
     shapes: dict[tuple[Any, ...], list[int]] = {}
 
@@ -94,7 +99,8 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
                 return
         if not rules:
             rules.update(_rules(function))
-        given = [*zip(names, arguments, strict=False), *named.items()]
+        places = names if not more else [*names, *[more] * len(arguments)]
+        given = [*zip(places, arguments, strict=False), *named.items()]
         for name, value in given:
             fits, annotation = rules.get(name, ANY_RULE)
             if not fits(value):

@@ -33,6 +33,7 @@ from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Row
 from penstock.sdk.data import Data
 from penstock.sdk.filters import checked_query
+from penstock.sdk.functions import is_workflow, workflow_of
 from penstock.sdk.projection import Projection
 
 
@@ -252,9 +253,9 @@ class Engine:
 
     async def start(
         self,
-        definition: str,
+        definition: Any,
+        *args: Any,
         input: Any = None,
-        *,
         id: str | None = None,
         version: str | None = None,
         priority: str | None = None,
@@ -281,6 +282,7 @@ class Engine:
 
         With a `connection` of your own to the store's database the run is asked for inside its open transaction: it is
         started if, and as soon as, you commit (SPEC 4.3)."""
+        definition, input = _asked(definition, args, input)
         if key is not None:
             attributes = {**(attributes or {}), "key": key}
         if singleton is not None or debounce is not None:
@@ -546,6 +548,20 @@ class Engine:
 
     async def close(self) -> None:
         await self._runs.close()
+
+
+def _asked(definition: Any, args: tuple[Any, ...], input: Any) -> tuple[Any, Any]:
+    """What is to be started, and with what: a workflow function with its arguments, or a definition with one input."""
+    if callable(definition) and is_workflow(definition):
+        made = workflow_of(definition)
+        return made.name, input if input is not None and not args else made.input_of(args, {})
+    if len(args) > 1 or (args and input is not None):
+        raise Rejected(
+            "arguments-invalid",
+            f"a run of `{definition}` has one input, and {len(args) + (input is not None)} are given",
+            hint="give one value: an object holds many",
+        )
+    return definition, args[0] if args else input
 
 
 def _id_of(definition: Any) -> str:

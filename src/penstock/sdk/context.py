@@ -21,7 +21,7 @@ from penstock.errors import Rejected, StepFailed, shown
 from penstock.model import intents as i
 from penstock.model.definition import Retry, Timeouts
 from penstock.sdk.functions import ATTRIBUTE as WORKFLOW
-from penstock.sdk.functions import Workflow, name_of_workflow
+from penstock.sdk.functions import workflow_of
 from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Update, place_of
 from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
 from penstock.sdk.workflow import name_of, names_of, seconds_of
@@ -231,8 +231,8 @@ class Context:
                 raise Rejected(
                     "workflow-invalid", f"{shown(workflow)} is not a workflow", hint="@workflow makes it one"
                 )
-            made = Workflow(workflow)
-            name, read, given = name_of_workflow(workflow), made.read_result, made.input_of(args, named)
+            made = workflow_of(workflow)
+            name, read, given = made.name, made.read_result, made.input_of(args, named)
         step = i.Child(
             program.key(f"child:{name}"), name, Raw(encode_value(given)), version, id, detached, keep
         )

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, TypeVar, cast, overload
 
 import msgspec
@@ -15,7 +16,7 @@ from penstock.errors import Rejected, shown
 from penstock.model.definition import Timeouts
 from penstock.model.run import Run
 from penstock.sdk.replay import Replay
-from penstock.sdk.values import decoder_of_hint, encode_value, hints_of
+from penstock.sdk.values import decoder_of_hint, hints_of
 from penstock.sdk.workflow import seconds_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,6 +78,8 @@ class Workflow:
         self.plan = FunctionPlan(self.name, None if timeout is None else Timeouts(run=timeout))
         parameters = list(inspect.signature(function).parameters.values())[1:]
         self._parameters = parameters
+        plain = all(each.kind == each.POSITIONAL_OR_KEYWORD for each in parameters)
+        self._names = tuple(each.name for each in parameters) if plain else None
         hints = hints_of(function)
         self._readers = {
             each.name: decoder_of_hint(hints[each.name]) for each in parameters if each.name in hints
@@ -85,6 +88,9 @@ class Workflow:
 
     def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What it is started with, by the names of its parameters."""
+        names = self._names
+        if names is not None and not named and len(args) == len(names):
+            return dict(zip(names, args, strict=True))
         try:
             bound = inspect.signature(self.function).bind(None, *args, **named)
         except TypeError as error:
@@ -164,7 +170,7 @@ class Functions:
     def __init__(self, functions: Iterable[Any] = ()) -> None:
         self._known: dict[str, Workflow] = {}
         for each in functions:
-            made = Workflow(each)
+            made = workflow_of(each)
             before = self._known.get(made.name)
             if before is not None and before.function is not each:
                 raise _invalid(
@@ -187,15 +193,10 @@ class Functions:
         return None if found is None else Replay(found, run)
 
 
-def name_of_workflow(function: Any) -> str:
-    declared = getattr(function, ATTRIBUTE, None)
-    given = declared.name if isinstance(declared, Declared) else None
-    return given or function.__name__
-
-
-def input_for(function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The input of a start by function, as JSON values."""
-    return msgspec.json.decode(encode_value(Workflow(function).input_of(args, named)))
+@lru_cache(maxsize=4096)
+def workflow_of(function: Any) -> Workflow:
+    """What is known of a function that `@workflow` has marked."""
+    return Workflow(function)
 
 
 def _check(function: Any) -> None:

@@ -20,6 +20,7 @@ from penstock.engine.recovery import Ownership
 from penstock.engine.runs import LocalRuns
 from penstock.ports.store import Store
 from penstock.sdk.client import Engine, Run
+from penstock.sdk.functions import Functions
 from penstock.sdk.worker import LocalActivities
 from penstock.sdk.workflow import Registry
 
@@ -133,6 +134,7 @@ class Harness(Engine):
 async def harness(
     *,
     activities: Iterable[Any] = (),
+    workflows: Iterable[Any] = (),
     store: Store | None = None,
     clock: SkipClock | None = None,
     settings: Settings | None = None,
@@ -145,6 +147,7 @@ async def harness(
         worker,
         clock,
         bus=MemoryBus(clock),
+        functions=Functions(workflows),
         settings=settings or Settings(drain_seconds=0),
     )
     ownership = Ownership(core)

@@ -1,0 +1,175 @@
+"""Workflow functions in memory: kept between their turns, and told their history again when they are not there.
+
+A function is told again lazily: when something happens to its run, not when the run is loaded. A long history is told
+beside the commits, so that nobody waits for it; what comes for the run meanwhile waits, in order. A function that does not
+fit its history, or is not here, stops no run: facts are recorded, and it is told of them when its code is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.core.evolve import evolve
+from penstock.core.flow import Flow
+from penstock.core.owed import every_reference
+from penstock.core.program import Program
+from penstock.engine.history import Entry
+from penstock.engine.inbox import Item
+from penstock.errors import PenstockError, StoreError
+from penstock.model.codec import LARGE_FIELDS, decode_event
+from penstock.model.run import INLINE_BYTES_MAX, REF_SHIFT, Run
+from penstock.ports.store import Stored
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+log = logging.getLogger("penstock.engine")
+
+INLINE_EVENTS_MAX = 500
+"""A longer history is told beside the commits."""
+EVENTS_AT_ONCE = 500
+
+
+class Programs:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kept: dict[str, tuple[int, Program]] = {}
+        """By run: its generation, and the function as far as it was told."""
+        self.unfit: dict[str, PenstockError] = {}
+        """Runs whose history does not fit the code that is here, and why."""
+        self._waiting: dict[str, list[Item]] = {}
+        """What came for runs whose function is being told its history."""
+        self.replayed = 0
+
+    def clear(self) -> None:
+        """Another process may have gone on with them."""
+        for _, program in self._kept.values():
+            program.close()
+        self._kept.clear()
+        self.unfit.clear()
+
+    def forget(self, run_id: str) -> None:
+        kept = self._kept.pop(run_id, None)
+        if kept is not None:
+            kept[1].close()
+        self.unfit.pop(run_id, None)
+
+    async def attach(self, run_id: str, entry: Entry, items: list[Item]) -> bool:
+        """Give the flow its function, if it is to go on here; False if the items wait until that is there."""
+        engine, flow = self._engine, entry.flow
+        run = flow.run
+        waiting = self._waiting.get(run_id)
+        if waiting is not None:
+            waiting.extend(items)
+            return False
+        if flow.program is not None and flow.program.advanced == run.advanced:
+            return True
+        flow.program = flow.host = None
+        if engine.owner is None or run_id in self.unfit or run.closed:
+            return True
+        name = run.definition or entry.row.definition
+        if engine.functions.plan(name) is None:
+            return True
+        flow.host = engine.functions
+        if not run.advanced or all(item.command is None and not _wants(item) for item in items):
+            return True  # a fresh one begins by itself
+        kept = self._kept.get(run_id)
+        if kept is not None and kept[0] == run.generation and kept[1].advanced == run.advanced:
+            flow.program = kept[1]
+            return True
+        if run.revision > INLINE_EVENTS_MAX:
+            self._waiting[run_id] = list(items)
+            engine.errands.run(self._tell_beside(run_id, entry))
+            return False
+        flow.program = await self._replay(run_id, entry)
+        if flow.program is None:
+            flow.host = None
+        return True
+
+    def can(self, run: Run) -> bool:
+        """The function of the run can be told here."""
+        return run.id not in self.unfit and self._engine.functions.plan(run.definition) is not None
+
+    def why(self, run: Run) -> str:
+        """What the run's function waits for."""
+        error = self.unfit.get(run.id)
+        if error is not None:
+            return f"the code does not fit the history: {error.message}"
+        if self._engine.functions.plan(run.definition) is None:
+            return f"no process that is at work has the workflow function `{run.definition}`"
+        return f"the code of workflow `{run.definition}` is to go on"
+
+    def keep(self, run_id: str, flow: Flow) -> None:
+        """After a turn: the function stays, though the run may have to be loaded again."""
+        if flow.program is not None:
+            self._keep(run_id, flow.run.generation, flow.program)
+
+    def _keep(self, run_id: str, generation: int, program: Program) -> None:
+        before = self._kept.get(run_id)
+        if before is not None and before[1] is not program:
+            before[1].close()  # it had gone on in a turn that was not kept, or is of the generation before
+        self._kept[run_id] = generation, program
+
+    async def _tell_beside(self, run_id: str, entry: Entry) -> None:
+        try:
+            program = await self._replay(run_id, entry)
+            if program is not None:
+                self._keep(run_id, entry.flow.run.generation, program)
+        finally:
+            for item in self._waiting.pop(run_id, []):
+                self._engine.post(run_id, item)
+
+    async def _replay(self, run_id: str, entry: Entry) -> Program | None:
+        """Tell a function all that has happened up to where the run stands."""
+        engine = self._engine
+        try:
+            program = await replay(engine, entry)
+        except StoreError:
+            raise
+        except PenstockError as error:
+            self.unfit[run_id] = error
+            log.error("run.unfit", extra={"run": run_id, "error": str(error)})
+            return None
+        self.replayed += 1
+        return program
+
+
+def _wants(item: Item) -> bool:
+    """A query reads what the function has in its variables."""
+    return bool(getattr(item.read, "wants_program", False))
+
+
+async def replay(engine: Engine, entry: Entry) -> Program:
+    """The function of a run, told its history as stored; Nondeterminism if it wants something else."""
+    row = entry.row
+    stored = await engine.store.events(row.key, limit=None)
+    run = Run(id=row.id, definition=row.definition, generation=row.generation)
+    program = engine.functions.begin(run)
+    assert program is not None
+    flow = Flow(run, await engine.plan(row.definition, row.version))
+    flow.program = program
+    try:
+        await _fold(engine, flow, entry, stored)
+    except BaseException:
+        program.close()
+        raise
+    return program
+
+
+async def _fold(engine: Engine, flow: Flow, entry: Entry, stored: list[Stored]) -> None:
+    key = entry.row.key
+    for count, each in enumerate(stored[: entry.flow.run.revision], 1):
+        event = decode_event(each.payload)
+        if len(each.payload) > INLINE_BYTES_MAX and any(
+            getattr(event, name, None) is not None for name in LARGE_FIELDS
+        ):
+            # The function is told it whole: held, as it was when it came.
+            await engine.history.bring(flow, key, {each.seq << REF_SHIFT})
+        evolve(flow, event)
+        if count % EVENTS_AT_ONCE == 0:
+            wanted = every_reference(flow.run)
+            flow.values = {ref: value for ref, value in flow.values.items() if ref in wanted}
+            flow.effects.clear()
+            await asyncio.sleep(0)
