@@ -158,7 +158,11 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.shut(path, scope, state)
             flow.complete(path, scope, node, state)
         case (
-            e.Published() | e.DataConflicted() | e.SnapshotTaken() | e.UpdateAnswered() | e.Advanced()
+            e.Published()
+            | e.DataConflicted()
+            | e.SnapshotTaken()
+            | e.UpdateAnswered()
+            | e.Advanced()
         ):
             pass
         case e.CommandAccepted():

@@ -149,7 +149,9 @@ def open_function(flow: Flow) -> None:
     """The run begins."""
     run = flow.run
     run.scopes[""] = Scope()
-    run.heard.append(i.Heard("start", output=run.input, ref=0 if run.input is not None else 1 << REF_SHIFT))
+    run.heard.append(
+        i.Heard("start", output=run.input, ref=0 if run.input is not None else 1 << REF_SHIFT)
+    )
 
 
 def ask_to_stop(flow: Flow, status: str, failure: Failure) -> None:
@@ -197,7 +199,14 @@ def _tell(flow: Flow, scope: Scope, node: Node, state: TaskState, kind: str, id:
     if run.stopping is not None:
         return
     run.heard.append(
-        i.Heard(kind, node.id, state.output, 0 if state.output is not None else state.ref, state.failure, id)
+        i.Heard(
+            kind,
+            node.id,
+            state.output,
+            0 if state.output is not None else state.ref,
+            state.failure,
+            id,
+        )
     )
     _forget(flow, scope, node.id)
 
@@ -366,7 +375,13 @@ def _begin_child(flow: Flow, intent: i.Child) -> None:
     scope, node, state = _begin(flow, intent)
     if run.depth + 1 > DEPTH_MAX:
         message = f"`{intent.key}` would be a child run {DEPTH_MAX + 1} deep"
-        failed(flow, scope, node, state, Failure(code="depth-exceeded", message=message, key=intent.key))
+        failed(
+            flow,
+            scope,
+            node,
+            state,
+            Failure(code="depth-exceeded", message=message, key=intent.key),
+        )
         return
     given = {"definition": intent.definition, "version": intent.version, "input": intent.input}
     state.arguments = encode(given)

@@ -228,7 +228,12 @@ class Generations:
             new.flow.globals = engine.globals
             if engine.owner is not None and engine.functions.plan(row.definition) is not None:
                 new.flow.host = engine.functions
-            begun = replace(begun, known={k: v for k, v in begun.known.items() if k not in {each.id for each in letters}})
+            begun = replace(
+                begun,
+                known={
+                    k: v for k, v in begun.known.items() if k not in {each.id for each in letters}
+                },
+            )
             outcome = turn(new.flow, [begun, *letters])
             last = e.RunContinued(at=now, generation=generation, reason="continue_as_new")
             if await self._commit(row, new, [], outcome.events, last):

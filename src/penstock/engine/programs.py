@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
@@ -17,10 +17,10 @@ from penstock.core.owed import every_reference
 from penstock.core.program import Program
 from penstock.engine.history import Entry
 from penstock.engine.inbox import Item
-from penstock.errors import PenstockError, StoreError
+from penstock.errors import PenstockError, Rejected, StoreError
 from penstock.model.codec import LARGE_FIELDS, decode_event
 from penstock.model.run import INLINE_BYTES_MAX, REF_SHIFT, Run
-from penstock.ports.store import Stored
+from penstock.ports.store import Row, Stored
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -101,6 +101,27 @@ class Programs:
             return f"no process that is at work has the workflow function `{run.definition}`"
         return f"the code of workflow `{run.definition}` is to go on"
 
+    async def query(self, row: Row, name: str, arguments: tuple[Any, ...]) -> Any:
+        """What the function answers, as the run is on disk. Where it does not go on, it is told its history for this once."""
+        engine = self._engine
+        if not row.open:
+            raise Rejected("run-closed", f"run {row.id} has ended {row.status}")
+        if engine.functions.plan(row.definition) is None:
+            raise Rejected(
+                "workflow-unknown", f"the workflow function `{row.definition}` is not here",
+                hint="ask where its code is, or give it to `open(workflows=[…])`",
+            )  # fmt: skip
+        if engine.owner is not None:
+            return await engine.read(row.id, Question(self, name, arguments))
+        entry = (await engine.history.load([row]))[row.id]
+        if isinstance(entry, Exception):
+            raise entry
+        program = await replay(engine, entry)
+        try:
+            return program.query(name, arguments)
+        finally:
+            program.close()
+
     def keep(self, run_id: str, flow: Flow) -> None:
         """After a turn: the function stays, though the run may have to be loaded again."""
         if flow.program is not None:
@@ -109,7 +130,9 @@ class Programs:
     def _keep(self, run_id: str, generation: int, program: Program) -> None:
         before = self._kept.get(run_id)
         if before is not None and before[1] is not program:
-            before[1].close()  # it had gone on in a turn that was not kept, or is of the generation before
+            before[
+                1
+            ].close()  # it had gone on in a turn that was not kept, or is of the generation before
         self._kept[run_id] = generation, program
 
     async def _tell_beside(self, run_id: str, entry: Entry) -> None:
@@ -134,6 +157,20 @@ class Programs:
             return None
         self.replayed += 1
         return program
+
+
+class Question:
+    """A reader that needs the function itself."""
+
+    wants_program = True
+
+    def __init__(self, programs: Programs, name: str, arguments: tuple[Any, ...]) -> None:
+        self._programs, self._name, self._arguments = programs, name, arguments
+
+    def __call__(self, flow: Flow) -> Any:
+        if flow.program is None:
+            raise Rejected("workflow-unknown", self._programs.why(flow.run))
+        return flow.program.query(self._name, self._arguments)
 
 
 def _wants(item: Item) -> bool:

@@ -411,9 +411,16 @@ class LocalRuns:
     async def requests(self) -> list[RequestView]:
         return await self.engine.requests.list()
 
-    async def query(self, id: str, name: str) -> Any:
-        """A named expression of the definition over the run as it is."""
-
+    async def query(self, id: str, name: str, *args: Any) -> Any:
+        """A named expression of the definition over the run as it is, or what a workflow function answers."""
+        row = await self.find(id)
+        if row.version == FUNCTION:
+            return await self.engine.programs.query(row, name, args)
+        if args:
+            raise Rejected(
+                "arguments-invalid", f"query `{name:.80}` of `{row.definition}` takes nothing",
+                hint="only queries of a workflow function take arguments",
+            )  # fmt: skip
         held: dict[int, tuple[Any, int]] = {}
 
         def ask(flow: Flow) -> tuple[bool, Any]:

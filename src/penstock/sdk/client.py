@@ -5,9 +5,11 @@ Only translates: what it asks for is done behind `ports/runs.py`, here or elsewh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
+
+from msgspec.json import encode
 
 from penstock.errors import Rejected, shown
 from penstock.model.definition import Definition
@@ -36,22 +38,34 @@ from penstock.sdk.filters import checked_query
 from penstock.sdk.functions import is_workflow, workflow_of
 from penstock.sdk.projection import Projection
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+R = TypeVar("R")
+
 
 @checked
-class Run:
+class Run(Generic[T]):
     """A handle to one run; cheap, and valid in any process."""
 
-    __slots__ = ("_runs", "id")
+    __slots__ = ("_read", "_runs", "id")
 
-    def __init__(self, runs: Runs, id: str) -> None:
-        self._runs, self.id = runs, id
+    def __init__(self, runs: Runs, id: str, read: Callable[[bytes], T] | None = None) -> None:
+        self._runs, self.id, self._read = runs, id, read
 
     def __repr__(self) -> str:
         return f"Run({self.id!r})"
 
-    async def result(self) -> Any:
-        """Wait for the end: the run's output, or RunFailed with its status and failure."""
-        return await self._runs.result(self.id)
+    async def result(self) -> T:
+        """Wait for the end: the run's output, or RunFailed with its status and failure. That of a workflow function which
+        was started by this handle has the type that the function says."""
+        value = await self._runs.result(self.id)
+        return value if self._read is None else self._read(encode(value))
 
     async def signal(
         self, name: str, payload: Any = None, *, by: str | None = None, message_id: str = ""
@@ -65,9 +79,9 @@ class Run:
         """Send a message that is answered, and wait for the answer. With a `command_id` it can be asked for again."""
         return await self._runs.control.update(self.id, name, payload, by=by, command_id=command_id)
 
-    async def query(self, name: str) -> Any:
-        """Ask one of the definition's `queries` of the run as it is."""
-        return await self._runs.query(self.id, name)
+    async def query(self, name: str, *args: Any) -> Any:
+        """Ask one of the definition's `queries`, or what the workflow function answers, of the run as it is."""
+        return await self._runs.query(self.id, name, *args)
 
     async def pause(self, *, by: str | None = None, reason: str = "", command_id: str = "") -> None:
         await self._runs.pause(self.id, by=by, reason=reason, command_id=command_id)
@@ -251,6 +265,14 @@ class Engine:
         kept (`definition_acts`), registers it all the same; `strict` refuses what is unknown as well."""
         return await self._runs.register(source, name=name, by=by, force=force, strict=strict)
 
+    @overload
+    async def start(
+        self, definition: Callable[..., Awaitable[R]], *args: Any, **options: Any
+    ) -> Run[R]: ...
+
+    @overload
+    async def start(self, definition: str, *args: Any, **options: Any) -> Run[Any]: ...
+
     async def start(
         self,
         definition: Any,
@@ -270,7 +292,7 @@ class Engine:
         idempotency_key: str = "",
         if_exists: str = "attach",
         connection: Any = None,
-    ) -> Run:
+    ) -> Run[Any]:
         """Start a run; on disk on return. With an id, starting it twice with the same input starts it once.
 
         `if_exists` says what to do with a run of that id: `attach` to it if its input is the same, `reject`, `replace`
@@ -282,7 +304,7 @@ class Engine:
 
         With a `connection` of your own to the store's database the run is asked for inside its open transaction: it is
         started if, and as soon as, you commit (SPEC 4.3)."""
-        definition, input = _asked(definition, args, input)
+        definition, input, read = _asked(definition, args, input)
         if key is not None:
             attributes = {**(attributes or {}), "key": key}
         if singleton is not None or debounce is not None:
@@ -311,14 +333,14 @@ class Engine:
             keyed = await self._runs.start_keyed(
                 _id_of(definition), input, id=id, by_key=by_key, options=options
             )
-            return Run(self._runs, keyed)
+            return Run(self._runs, keyed, read)
         run_id = await self._runs.start(
             _id_of(definition), input, id=id, version=version, priority=priority, deadline=_moment(deadline),
             delay=delay.total_seconds() if isinstance(delay, timedelta) else delay, metadata=metadata or {},
             attributes=attributes or {}, created_by=created_by, idempotency_key=idempotency_key, if_exists=if_exists,
             connection=connection,
         )  # fmt: skip
-        return Run(self._runs, run_id)
+        return Run(self._runs, run_id, read)
 
     async def start_many(
         self,
@@ -550,18 +572,20 @@ class Engine:
         await self._runs.close()
 
 
-def _asked(definition: Any, args: tuple[Any, ...], input: Any) -> tuple[Any, Any]:
-    """What is to be started, and with what: a workflow function with its arguments, or a definition with one input."""
+def _asked(definition: Any, args: tuple[Any, ...], input: Any) -> tuple[Any, Any, Any]:
+    """What is to be started, with what, and how its result is read: a workflow function with its arguments, or a
+    definition with one input."""
     if callable(definition) and is_workflow(definition):
         made = workflow_of(definition)
-        return made.name, input if input is not None and not args else made.input_of(args, {})
+        given = input if input is not None and not args else made.input_of(args, {})
+        return made.name, given, made.read_result
     if len(args) > 1 or (args and input is not None):
         raise Rejected(
             "arguments-invalid",
             f"a run of `{definition}` has one input, and {len(args) + (input is not None)} are given",
             hint="give one value: an object holds many",
         )
-    return definition, args[0] if args else input
+    return definition, args[0] if args else input, None
 
 
 def _id_of(definition: Any) -> str:

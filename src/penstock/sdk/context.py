@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
@@ -22,7 +21,7 @@ from penstock.model import intents as i
 from penstock.model.definition import Retry, Timeouts
 from penstock.sdk.functions import ATTRIBUTE as WORKFLOW
 from penstock.sdk.functions import workflow_of
-from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Update, place_of
+from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Update, here
 from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
 from penstock.sdk.workflow import name_of, names_of, seconds_of
 
@@ -96,7 +95,7 @@ class Context:
         `undo` is an activity that takes it back, called with the result if the run fails or is cancelled later. `retry`
         and `timeout` (of one attempt; `Timeouts` for the others) take the place of the activity's own."""
         program = self._program
-        place = place_of(sys._getframe(1))
+        place = here(1)
         name = name_of(activity)
         step = i.Call(
             program.key(name), name, Raw(encode_value(_arguments(activity, args, named))), retry, _timeouts(timeout),
@@ -113,10 +112,14 @@ class Context:
         fails ends it, and the others are given up."""
         if limit is not None and (type(limit) is not int or limit < 1):
             raise Rejected("limit-invalid", f"`limit` must be a number from 1, not {shown(limit)}")
-        place = place_of(sys._getframe(1))
-        return cast("Any", Pending(self._program, self._map(activity, list(items), limit, options), place))
+        place = here(1)
+        return cast(
+            "Any", Pending(self._program, self._map(activity, list(items), limit, options), place)
+        )
 
-    async def _map(self, activity: Any, items: list[Any], limit: int | None, options: dict[str, Any]) -> list[Any]:
+    async def _map(
+        self, activity: Any, items: list[Any], limit: int | None, options: dict[str, Any]
+    ) -> list[Any]:
         results: list[Any] = [None] * len(items)
         rest = iter(range(len(items)))
 
@@ -125,7 +128,8 @@ class Context:
                 results[place] = await self.call(activity, items[place], **options)
 
         workers = [
-            asyncio.get_running_loop().create_task(work()) for _ in range(min(limit or len(items), len(items)))
+            asyncio.get_running_loop().create_task(work())
+            for _ in range(min(limit or len(items), len(items)))
         ]
         try:
             await asyncio.gather(*workers)
@@ -174,7 +178,7 @@ class Context:
         if not (isinstance(name, str) and name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Rejected("name-invalid", f"the name of a signal is text, not {shown(name)}")
         program = self._program
-        place = place_of(sys._getframe(2))
+        place = here(2)
         due = None if timeout is None else program.at + seconds_of("timeout", timeout)
         key = program.key(f"{'update' if update else 'signal'}:{name}")
         step = i.Await(key, name, due, update)
@@ -215,26 +219,36 @@ class Context:
         self, workflow: Any, /, *args: Any, id: str = "", version: str | None = None, **named: Any
     ) -> Awaitable[str]:
         """Start a run that goes its own way; its id, once it exists."""
-        return cast("Any", self._child(workflow, args, named, id, version, keep=True, detached=True))
+        return cast(
+            "Any", self._child(workflow, args, named, id, version, keep=True, detached=True)
+        )
 
     def _child(
         self, workflow: Any, args: tuple[Any, ...], named: dict[str, Any], id: str, version: str | None, *, keep: bool,
         detached: bool,
     ) -> Pending:  # fmt: skip
         program = self._program
-        place = place_of(sys._getframe(2))
+        place = here(2)
         if isinstance(workflow, str):
             name, read = workflow, cast("Read", _PLAIN)
             given = args[0] if args else named or None
         else:
             if not hasattr(workflow, WORKFLOW):
                 raise Rejected(
-                    "workflow-invalid", f"{shown(workflow)} is not a workflow", hint="@workflow makes it one"
+                    "workflow-invalid",
+                    f"{shown(workflow)} is not a workflow",
+                    hint="@workflow makes it one",
                 )
             made = workflow_of(workflow)
             name, read, given = made.name, made.read_result, made.input_of(args, named)
         step = i.Child(
-            program.key(f"child:{name}"), name, Raw(encode_value(given)), version, id, detached, keep
+            program.key(f"child:{name}"),
+            name,
+            Raw(encode_value(given)),
+            version,
+            id,
+            detached,
+            keep,
         )
         return Pending(program, program.wait(step, _started if detached else read, place), place)
 
@@ -242,19 +256,20 @@ class Context:
         """A signal to another run; sent once this is on disk."""
         program = self._program
         program.want(
-            i.Send(program.key("send"), run_id, name, Raw(encode_value(payload))), place_of(sys._getframe(1))
+            i.Send(program.key("send"), run_id, name, Raw(encode_value(payload))),
+            here(1),
         )
 
     def publish(self, topic: str, payload: Any = None) -> None:
         """An event for whoever listens."""
         program = self._program
         step = i.Publish(program.key("publish"), topic, Raw(encode_value(payload)))
-        program.want(step, place_of(sys._getframe(1)))
+        program.want(step, here(1))
 
     def set_attributes(self, values: Mapping[str, Any]) -> None:
         """Change attributes by which the run is found; None removes one."""
         program = self._program
-        program.want(i.Tag(dict(values)), place_of(sys._getframe(1)))
+        program.want(i.Tag(dict(values)), here(1))
         program.attributes.update(values)
 
     def undo(self, activity: Any, /, *args: Any, retry: Retry | None = None, **named: Any) -> None:
@@ -262,7 +277,7 @@ class Context:
         program = self._program
         name = name_of(activity)
         raw = Raw(encode_value(_arguments(activity, args, named)))
-        program.want(i.Push(program.key(f"undo:{name}"), name, raw, retry), place_of(sys._getframe(1)))
+        program.want(i.Push(program.key(f"undo:{name}"), name, raw, retry), here(1))
 
     def continue_as_new(self, *args: Any, **named: Any) -> Any:
         """End here and go on in another generation, with a history that begins anew. What is to be undone, signals that
@@ -273,7 +288,7 @@ class Context:
 
     def changed(self, name: str) -> bool:
         """Guard for changed code: True for runs that have not come here before the change."""
-        return self._program.changed(name, place_of(sys._getframe(1)))
+        return self._program.changed(name, here(1))
 
     def now(self) -> datetime:
         """The time of what woke the function."""
@@ -290,7 +305,7 @@ class Context:
     def side_effect(self, make: Callable[[], T], *, type: Any = Any) -> T:
         """A value that is made once, here and now, and read back ever after; for what is quick and cannot fail."""
         program = self._program
-        raw = program.note(program.key("note"), make, place_of(sys._getframe(1)))
+        raw = program.note(program.key("note"), make, here(1))
         return decoder_of_hint(type)(raw)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -82,7 +82,9 @@ class Workflow:
         self._names = tuple(each.name for each in parameters) if plain else None
         hints = hints_of(function)
         self._readers = {
-            each.name: decoder_of_hint(hints[each.name]) for each in parameters if each.name in hints
+            each.name: decoder_of_hint(hints[each.name])
+            for each in parameters
+            if each.name in hints
         }
         self.read_result = decoder_of_hint(hints.get("return", Any))
 
@@ -138,7 +140,8 @@ class Workflow:
             if parameter is not None and parameter.kind == parameter.VAR_POSITIONAL:
                 each_read = read or msgspec.json.decode
                 positional = [
-                    each_read(bytes(one)) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])
+                    each_read(bytes(one))
+                    for one in msgspec.json.decode(raw, type=list[msgspec.Raw])
                 ]
             else:
                 named[name] = msgspec.json.decode(raw) if read is None else read(bytes(raw))
@@ -174,7 +177,8 @@ class Functions:
             before = self._known.get(made.name)
             if before is not None and before.function is not each:
                 raise _invalid(
-                    f"two workflows are named `{made.name}`", hint="@workflow(name=…) gives one of them another"
+                    f"two workflows are named `{made.name}`",
+                    hint="@workflow(name=…) gives one of them another",
                 )
             self._known[made.name] = made
 
@@ -202,8 +206,10 @@ def workflow_of(function: Any) -> Workflow:
 def _check(function: Any) -> None:
     if not inspect.iscoroutinefunction(function):
         name = getattr(function, "__qualname__", shown(function))
-        raise _invalid(f"{name} is not a workflow: an `async def` is needed", hint="write `async def`")
-    parameters = list(inspect.signature(cast("Any", function)).parameters.values())
+        raise _invalid(
+            f"{name} is not a workflow: an `async def` is needed", hint="write `async def`"
+        )
+    parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind in (
         inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD,
     ):  # fmt: skip

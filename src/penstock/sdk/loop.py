@@ -17,6 +17,7 @@ from zlib import crc32
 
 from penstock.errors import Nondeterminism
 
+
 class Numbered:
     """Hashes by the order in which it was made."""
 
@@ -163,25 +164,31 @@ class Loop(asyncio.AbstractEventLoop):
 
     def run_in_executor(self, *args: Any, **named: Any) -> NoReturn:
         raise _outside(
-            "a thread (asyncio.to_thread, run_in_executor)", "a plain `def` activity runs in a thread"
+            "a thread (asyncio.to_thread, run_in_executor)",
+            "a plain `def` activity runs in a thread",
         )
 
-    def _no_socket(self, *args: Any, **named: Any) -> NoReturn:
+    def no_socket(self, *args: Any, **named: Any) -> NoReturn:
         raise _outside("a socket", "do it in an activity")
 
-    def _no_process(self, *args: Any, **named: Any) -> NoReturn:
+    def no_process(self, *args: Any, **named: Any) -> NoReturn:
         raise _outside("a process", "do it in an activity")
 
     def _no_loop(self, *args: Any, **named: Any) -> NoReturn:
         raise _outside("an event loop of its own", "await it, or do it in an activity")
 
-    getaddrinfo = getnameinfo = create_connection = create_server = sock_recv = sock_sendall = _no_socket
-    create_unix_connection = create_unix_server = create_datagram_endpoint = sock_connect = sock_accept = _no_socket
-    add_reader = add_writer = remove_reader = remove_writer = connect_read_pipe = connect_write_pipe = _no_socket
-    sendfile = start_tls = sock_sendfile = sock_recv_into = sock_recvfrom = sock_sendto = _no_socket
-    subprocess_exec = subprocess_shell = _no_process
-    add_signal_handler = remove_signal_handler = _no_process
     run_forever = run_until_complete = stop = _no_loop
+
+
+for _name in (
+    "getaddrinfo", "getnameinfo", "create_connection", "create_server", "create_unix_connection", "create_unix_server",
+    "create_datagram_endpoint", "connect_accepted_socket", "connect_read_pipe", "connect_write_pipe", "add_reader",
+    "add_writer", "remove_reader", "remove_writer", "sendfile", "start_tls", "sock_accept", "sock_connect", "sock_recv",
+    "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendfile", "sock_sendto",
+):  # fmt: skip
+    setattr(Loop, _name, Loop.no_socket)
+for _name in ("subprocess_exec", "subprocess_shell", "add_signal_handler", "remove_signal_handler"):
+    setattr(Loop, _name, Loop.no_process)
 
 
 def _outside(what: str, instead: str) -> Nondeterminism:

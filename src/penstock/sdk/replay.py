@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 PLACE: ContextVar[str] = ContextVar("penstock.scope", default="")
 Read = Callable[[bytes], Any]
 Place = tuple[CodeType, int]
+_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
 
 class ContinueAsNew(BaseException):
@@ -139,7 +140,9 @@ class Replay:
         except PenstockError:
             raise
         except Exception as error:
-            raise Rejected("query-failed", f"query `{name}`: {type(error).__name__}: {error}") from error
+            raise Rejected(
+                "query-failed", f"query `{name}`: {type(error).__name__}: {error}"
+            ) from error
         finally:
             self._reading = False
 
@@ -226,7 +229,9 @@ class Replay:
         self._ended = how
 
     def _stuck(self) -> Failure:
-        unheard = next((each.get("exception") for each in self.loop.unheard if each.get("exception")), None)
+        unheard = next(
+            (each.get("exception") for each in self.loop.unheard if each.get("exception")), None
+        )
         if isinstance(unheard, BaseException):
             return failure_in(unheard)
         return Failure(
@@ -245,7 +250,8 @@ class Replay:
     def _never_awaited(self) -> Failure:
         where = shown_place(self.unawaited[0])
         return Failure(
-            code="never-awaited", message=f"a step was wanted and not awaited, at {where}: write `await`"
+            code="never-awaited",
+            message=f"a step was wanted and not awaited, at {where}: write `await`",
         )
 
     # --- what the context asks -------------------------------------------------------------------------------
@@ -282,7 +288,7 @@ class Replay:
 
     def _arm(self, timer: Timer) -> None:
         timer.key = self.key("sleep")
-        self.want(i.Sleep(timer.key, timer.when()), place_of(sys._getframe(3)))
+        self.want(i.Sleep(timer.key, timer.when()), here(3))
         self._open[timer.key] = Waited(timer, None)
 
     def _disarm(self, timer: Timer) -> None:
@@ -355,7 +361,9 @@ def _same(now: i.Intent, then: i.Intent) -> bool:
     return False
 
 
-def place_of(frame: Any) -> Place:
+def here(above: int) -> Place:
+    """The line of the caller, so many calls above who asks."""
+    frame = _frame(above + 1)
     return frame.f_code, frame.f_lineno
 
 
@@ -407,18 +415,30 @@ def step_failed(key: str, failure: Failure) -> BaseException:
 
 def failure_in(error: BaseException) -> Failure:
     """How the function failed: what it let through is the step's own failure, what it raised has those as its cause."""
-    while isinstance(error, BaseExceptionGroup) and len(cast("Any", error).exceptions) == 1:
-        error = cast("BaseException", cast("Any", error).exceptions[0])
+    error = _one_of(error)
     if isinstance(error, StepFailed):
         return cast("Failure", error.failure)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is None or isinstance(cause, asyncio.CancelledError | Gone):
-        return failure_of(_alone(error), trace=_trace(error)) if not isinstance(error, Fail) else failure_of(error)
+        return (
+            failure_of(_alone(error), trace=_trace(error))
+            if not isinstance(error, Fail)
+            else failure_of(error)
+        )
     outer = failure_of(_alone(error), trace=_trace(error))
     return Failure(
         code=outer.code, message=outer.message, type=outer.type, details=outer.details, trace=outer.trace,
         cause=failure_in(cause),
     )  # fmt: skip
+
+
+def _one_of(error: BaseException) -> BaseException:
+    """The one exception of a group that has no other."""
+    inside: Any = getattr(error, "exceptions", ())
+    while isinstance(error, BaseExceptionGroup) and len(inside) == 1:
+        error = inside[0]
+        inside = getattr(error, "exceptions", ())
+    return cast("BaseException", error)
 
 
 def _alone(error: BaseException) -> BaseException:

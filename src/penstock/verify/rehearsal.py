@@ -356,7 +356,7 @@ class Stage:
                     return c.FailTask(
                         at=at, key=effect.key, attempt=effect.attempt, failure=failure
                     )
-                case f.Execute() | f.Answer():
+                case f.Execute() | f.Answer() | f.Advance() | f.OpenNext():
                     pass
         return None
 
