@@ -68,13 +68,12 @@ class Step:
         match step:
             case i.Call():
                 self.type = "activity"
-                self.config = {"activity": step.activity}
+                self.shape, self.config = plan.shape(step)
                 self.retry, self.queue, self.priority = step.retry, step.queue, step.priority
                 if step.timeouts is not None:
                     self.timeouts = step.timeouts
                 if step.undo:
                     self.compensate = Compensate(activity=step.undo, retry=step.undo_retry)
-                self.shape = plan.shape(step)
             case i.Sleep():
                 self.type, self.config, self.shape = "timer", {}, step
             case i.Await():
@@ -105,7 +104,10 @@ class FunctionPlan(Plan):
     def shape(self, step: i.Call) -> Any:
         """One object for all steps that are executed alike."""
         key = (step.activity, step.retry, step.timeouts, step.queue, step.priority)
-        return self._shapes.setdefault(key, key)
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = (key, {"activity": step.activity})
+        return found
 
     def of_run(self, run: Run) -> Plan:
         return cast("Plan", RunPlan(self, run))
@@ -261,7 +263,8 @@ def advance(flow: Flow) -> None:
         run.advanced = flow.seq
         for each in wanted:
             _do(flow, each)
-        flow.drain()
+        if flow.checks or run.stopping is not None or run.dues:
+            flow.drain()
         if run.stopping is not None:
             run.heard.clear()
     if run.heard:

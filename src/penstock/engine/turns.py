@@ -80,7 +80,12 @@ class Turns:
                 entry = self._fresh(run_id, first.command, first.plan)
                 items = self._alike(run_id, items)
             entry.flow.globals = self._engine.globals
-            if entry.flow.plan.function and not await self._attached(run_id, entry, items):
+            flow = entry.flow
+            if (
+                flow.plan.function
+                and (flow.program is None or flow.program.advanced != flow.run.advanced)
+                and not await self._attached(run_id, entry, items)
+            ):
                 return None
             try:
                 outcome = turn(entry.flow, [i.command for i in items if i.command is not None])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -21,7 +21,7 @@ from penstock.model import intents as i
 from penstock.model.definition import Retry, Timeouts
 from penstock.sdk.functions import ATTRIBUTE as WORKFLOW
 from penstock.sdk.functions import workflow_of
-from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Update, here
+from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Step, Update, here
 from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
 from penstock.sdk.workflow import name_of, names_of, seconds_of
 
@@ -102,7 +102,7 @@ class Context:
             queue, priority, "" if undo is None else name_of(undo), undo_retry,
         )  # fmt: skip
         read: Read = _PLAIN if isinstance(activity, str) else result_decoder(activity)
-        return Pending(program, program.wait(step, read, place), place)
+        return Step(program, step, read, place)
 
     def map(
         self, activity: Callable[..., Awaitable[T]] | Callable[..., T], items: Iterable[Any], *, limit: int | None = None,
@@ -113,9 +113,12 @@ class Context:
         if limit is not None and (type(limit) is not int or limit < 1):
             raise Rejected("limit-invalid", f"`limit` must be a number from 1, not {shown(limit)}")
         place = here(1)
-        return cast(
-            "Any", Pending(self._program, self._map(activity, list(items), limit, options), place)
-        )
+        given = list(items)
+
+        def work() -> Generator[Any, Any, Any]:
+            return self._map(activity, given, limit, options).__await__()
+
+        return cast("Any", Pending(self._program, work, place))
 
     async def _map(
         self, activity: Any, items: list[Any], limit: int | None, options: dict[str, Any]
@@ -182,11 +185,12 @@ class Context:
         due = None if timeout is None else program.at + seconds_of("timeout", timeout)
         key = program.key(f"{'update' if update else 'signal'}:{name}")
         step = i.Await(key, name, due, update)
-        return Pending(program, self._in_time(step, decoder_of_hint(type), place), place)
+        read = decoder_of_hint(type)
+        return Pending(program, lambda: self._in_time(step, read, place), place)
 
-    async def _in_time(self, step: i.Await, read: Read, place: Place) -> Any:
+    def _in_time(self, step: i.Await, read: Read, place: Place) -> Generator[Any, Any, Any]:
         try:
-            return await self._program.wait(step, read, place)
+            return (yield from self._program.wait(step, read, place))
         except StepFailed as failed:
             if failed.code == "timeout" and failed.key == step.key:
                 return None
@@ -250,7 +254,7 @@ class Context:
             detached,
             keep,
         )
-        return Pending(program, program.wait(step, _started if detached else read, place), place)
+        return Step(program, step, _started if detached else read, place)
 
     def send(self, run_id: str, name: str, payload: Any = None) -> None:
         """A signal to another run; sent once this is on disk."""

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 import msgspec
+from msgspec.structs import astuple
 
 from penstock.core.functions import FunctionPlan
 from penstock.errors import Rejected, shown
@@ -86,6 +87,7 @@ class Workflow:
             for each in parameters
             if each.name in hints
         }
+        self._shape = self._shaped(hints)
         self.read_result = decoder_of_hint(hints.get("return", Any))
 
     def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -116,17 +118,29 @@ class Workflow:
 
     async def call(self, context: Any, input: bytes) -> Any:
         """The function, called with what it was started with."""
-        given: Any = msgspec.json.decode(input, type=msgspec.Raw if not self._parameters else Any)
+        if self._shape is not None:
+            try:
+                given = self._shape.decode(input)
+            except msgspec.ValidationError:
+                pass  # said in words below
+            else:
+                return await self.function(context, *astuple(given))
+        positional, named = self._bound(input)
+        return await self.function(context, *positional, **named)
+
+    def _bound(self, input: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """The slow way: whatever the input and the parameters are, or what does not fit."""
+        given: Any = msgspec.json.decode(input)
         if not self._parameters:
-            return await self.function(context)
-        named: dict[str, Any]
+            return [], {}
         if isinstance(given, dict):
             fields = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
         elif given is None and all(p.default is not p.empty for p in self._parameters):
             fields = {}
         else:
             fields = {self._parameters[0].name: msgspec.Raw(input)}
-        named, positional = {}, []
+        named: dict[str, Any] = {}
+        rest: list[Any] = []
         known = {each.name: each for each in self._parameters}
         extra = next((p for p in self._parameters if p.kind == p.VAR_KEYWORD), None)
         for name, raw in fields.items():
@@ -136,35 +150,54 @@ class Workflow:
                     "arguments-invalid",
                     f"workflow `{self.name}` has no parameter `{name}`; it takes {self._shown()}",
                 )
-            read = self._readers.get(name)
+            read = self._readers.get(name, msgspec.json.decode)
             if parameter is not None and parameter.kind == parameter.VAR_POSITIONAL:
-                each_read = read or msgspec.json.decode
-                positional = [
-                    each_read(bytes(one))
-                    for one in msgspec.json.decode(raw, type=list[msgspec.Raw])
+                rest = [
+                    read(bytes(one)) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])
                 ]
             else:
-                named[name] = msgspec.json.decode(raw) if read is None else read(bytes(raw))
-        missing = [
-            p.name
-            for p in self._parameters
-            if p.default is p.empty
-            and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-            and p.name not in named
-        ]
-        if missing:
-            raise Rejected(
-                "arguments-invalid",
-                f"workflow `{self.name}` was started without `{missing[0]}`; it takes {self._shown()}",
-            )
-        first: list[Any] = []
+                named[name] = read(bytes(raw))
+        self._check_complete(named)
+        positional: list[Any] = []
         for each in self._parameters:
-            if positional and each.kind == each.VAR_POSITIONAL:
-                first.extend(positional)
+            if each.kind == each.VAR_POSITIONAL:
+                positional.extend(rest)
                 break
-            if each.kind == each.POSITIONAL_ONLY or positional:
-                first.append(named.pop(each.name))
-        return await self.function(context, *first, **named)
+            if each.name in named and (each.kind == each.POSITIONAL_ONLY or rest):
+                positional.append(named.pop(each.name))
+        return positional, named
+
+    def _check_complete(self, named: dict[str, Any]) -> None:
+        for each in self._parameters:
+            optional = each.default is not each.empty or each.kind in (
+                each.VAR_KEYWORD, each.VAR_POSITIONAL,
+            )  # fmt: skip
+            if not optional and each.name not in named:
+                raise Rejected(
+                    "arguments-invalid",
+                    f"workflow `{self.name}` was started without `{each.name}`; it takes {self._shown()}",
+                )
+
+    def _shaped(self, hints: dict[str, Any]) -> msgspec.json.Decoder[Any] | None:
+        """Its parameters as one struct, where they are plain: read by one call."""
+        if self._names is None or not self._names:
+            return None
+        fields: list[Any] = []
+        for each in self._parameters:
+            hint = hints.get(each.name, Any)
+            if each.default is each.empty:
+                fields.append((each.name, hint))
+            elif each.default is None or isinstance(each.default, str | int | float | bool):
+                fields.append((each.name, hint, each.default))
+            else:
+                return None
+        try:
+            made = msgspec.defstruct(
+                "Input", fields, kw_only=True, forbid_unknown_fields=True, array_like=False
+            )
+            return msgspec.json.Decoder(made)
+        except Exception:  # a type of which msgspec knows nothing
+            return None
 
 
 class Functions:

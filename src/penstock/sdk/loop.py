@@ -11,11 +11,15 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, NoReturn
 from zlib import crc32
 
 from penstock.errors import Nondeterminism
+
+
+_running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
+_run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
 
 
 class Numbered:
@@ -43,6 +47,22 @@ class Task(Numbered, asyncio.Task[Any]):
     __hash__ = Numbered.__hash__
 
 
+class Soon:
+    """Something to be called, as asyncio's own Handle, with less around it."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context")
+
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: Context | None) -> None:
+        self._callback, self._args, self._cancelled = callback, args, False
+        self._context = copy_context() if context is None else context
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
 class Timer(asyncio.TimerHandle):
     """Something for later: a durable timer of the run."""
 
@@ -62,7 +82,7 @@ class Loop(asyncio.AbstractEventLoop):
     def __init__(
         self, name: str, arm: Callable[[Timer], None], disarm: Callable[[Timer], None]
     ) -> None:
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[Soon | Timer] = deque()
         self._arm, self._disarm = arm, disarm
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
         self._count = crc32(name.encode()) << 24
@@ -77,17 +97,23 @@ class Loop(asyncio.AbstractEventLoop):
     def run(self) -> None:
         """Until nothing is left to do at this moment. The loop around it, which runs this, stands still meanwhile."""
         ready = self._ready
-        around = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        around = _running()
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(_ignore, _ignore)
-        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
+        _run_in(self)
         try:
             while ready:
-                handle = ready.popleft()
-                if not handle._cancelled:  # pyright: ignore
-                    handle._run()  # pyright: ignore
+                handle: Any = ready.popleft()
+                if handle._cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.unheard.append({"exception": error})
         finally:
-            asyncio._set_running_loop(around)  # pyright: ignore[reportPrivateUsage]
+            _run_in(around)
             sys.set_asyncgen_hooks(*hooks)
 
     # --- what asyncio asks of a loop -------------------------------------------------------------------------
@@ -95,10 +121,8 @@ class Loop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.now
 
-    def call_soon(
-        self, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        handle = Soon(callback, args, context)
         self._ready.append(handle)
         return handle
 
@@ -146,7 +170,9 @@ class Loop(asyncio.AbstractEventLoop):
         return False
 
     def close(self) -> None:
-        pass
+        """It is over; what holds it together is let go."""
+        self._ready.clear()
+        self._arm = self._disarm = _ignore
 
     def get_exception_handler(self) -> None:
         return None

@@ -11,7 +11,7 @@ import random
 import sys
 import traceback
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as Variables
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -148,20 +148,20 @@ class Replay:
 
     def close(self) -> None:
         self._closed = True
-        for each in self._open.values():
-            if isinstance(each.future, asyncio.Future):
-                each.future.remove_done_callback(bool)
         self._open.clear()
+        self.queries.clear()
         self._main = None
+        self.loop.close()
 
     # --- one event -------------------------------------------------------------------------------------------
 
     def _go_on(self, told: Told) -> list[i.Intent]:
         self.at = self.loop.now = told.at
         self._wanted, self._places = [], []
+        hear, run = self._hear, self.loop.run
         for heard, output in zip(told.heard, told.outputs, strict=True):
-            self._hear(heard, output)
-            self.loop.run()
+            hear(heard, output)
+            run()
         if self._ended is None and self.unawaited:
             self._end(i.Break(self._never_awaited()))
         if self._ended is None and not self._open:
@@ -194,18 +194,17 @@ class Replay:
         elif heard.failure is not None:
             future.set_exception(step_failed(heard.key, heard.failure))
         else:
+            read = waited.read
             try:
-                value = (
-                    Update(self, heard.id, waited.read(output or b"null"))
-                    if heard.key.startswith("update:") and waited.read is not None
-                    else None
-                    if waited.read is None
-                    else waited.read(output or b"null")
-                )
+                value = None if read is None else read(output or b"null")
             except Exception as error:
                 future.set_exception(error)
-            else:
-                future.set_result(value)
+                return
+            future.set_result(
+                Update(self, heard.id, value)
+                if heard.id or heard.key.startswith("update:")
+                else value
+            )
 
     async def _body(self, input: bytes) -> None:
         """The function, and how it ended."""
@@ -274,13 +273,15 @@ class Replay:
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return f"{name}#{count}"
 
-    async def wait(self, step: i.Waiting, read: Read | None, place: Place | None) -> Any:
+    def wait(
+        self, step: i.Waiting, read: Read | None, place: Place | None
+    ) -> Generator[Any, Any, Any]:
         """Until the step has ended. If nobody waits for it any more it is given up."""
         self.want(step, place)
-        future = self.loop.create_future()
+        future: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
         self._open[step.key] = Waited(future, read)
         try:
-            return await future
+            return (yield from future)
         except asyncio.CancelledError:
             if self._open.pop(step.key, None) is not None:
                 self.want(i.Drop(step.key), place)
@@ -459,30 +460,55 @@ def _trace(error: BaseException) -> str:
 
 
 class Pending(Coroutine[Any, Any, Any]):
-    """A step as a coroutine that knows whether anybody awaited it."""
+    """Something to await, as a coroutine that knows whether anybody has awaited it."""
 
-    __slots__ = ("_inner", "_place", "_program", "_started")
+    __slots__ = ("_going", "_make", "_place", "_program")
 
-    def __init__(self, program: Replay, inner: Coroutine[Any, Any, Any], place: Place) -> None:
-        self._program, self._inner, self._place, self._started = program, inner, place, False
+    def __init__(
+        self, program: Replay, make: Callable[[], Generator[Any, Any, Any]], place: Place
+    ) -> None:
+        self._program, self._make, self._place = program, make, place
+        self._going: Generator[Any, Any, Any] | None = None
 
-    def __await__(self) -> Any:
-        self._started = True
-        return self._inner.__await__()
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self._going is not None:
+            raise RuntimeError("cannot await a step a second time")
+        going = self._going = self._make()
+        return going
 
     def send(self, value: Any) -> Any:
-        self._started = True
-        return self._inner.send(value)
+        return (self._going or self.__await__()).send(value)
 
     def throw(self, *args: Any) -> Any:
-        self._started = True
-        return self._inner.throw(*args)
+        return (self._going or self.__await__()).throw(*args)
 
     def close(self) -> None:
-        self._started = True
-        self._inner.close()
+        if self._going is not None:
+            self._going.close()
+        else:
+            self._going = _over()
 
     def __del__(self) -> None:
-        if not self._started:
-            self._inner.close()
+        if self._going is None:
             self._program.unawaited.append(self._place)
+
+
+def _over() -> Generator[Any, Any, Any]:
+    yield
+
+
+class Step(Pending):
+    """A step to await."""
+
+    __slots__ = ("_read", "_step")
+
+    def __init__(self, program: Replay, step: i.Waiting, read: Read | None, place: Place) -> None:
+        # All in one place, without a call of Pending's: the hot path.
+        self._program, self._step, self._read, self._place = program, step, read, place
+        self._going = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self._going is not None:
+            raise RuntimeError("cannot await a step a second time")
+        going = self._going = self._program.wait(self._step, self._read, self._place)
+        return going
