@@ -404,6 +404,8 @@ def told(event: e.Event) -> str:
             return f"{what}: goes on from event {event.to} of generation {event.of}{start}" + _who(
                 event.by, event.reason
             )
+        case e.Advanced():
+            return "its code goes on"
         case e.RunMigrated():
             names = ", ".join(f"{before} is {after}" for before, after in event.mapping.items())
             renamed = f" ({names})" if names else ""

@@ -47,6 +47,15 @@ UNDO_RETRY = Retry(attempts=4, first=2.0, factor=2.0, maximum=60.0, jitter=0.0)
 _NO_TIMEOUTS = Timeouts()
 
 
+class Shape:
+    """What all steps that are executed alike have in common: one object for them."""
+
+    __slots__ = ("config",)
+
+    def __init__(self, activity: str) -> None:
+        self.config = {"activity": activity}
+
+
 class Step:
     """A step of a function in the place of a task's node."""
 
@@ -68,7 +77,8 @@ class Step:
         match step:
             case i.Call():
                 self.type = "activity"
-                self.shape, self.config = plan.shape(step)
+                self.shape = plan.shape(step)
+                self.config = self.shape.config
                 self.retry, self.queue, self.priority = step.retry, step.queue, step.priority
                 if step.timeouts is not None:
                     self.timeouts = step.timeouts
@@ -99,14 +109,14 @@ class FunctionPlan(Plan):
             Definition(id=name, tasks={"start": Task(type="start")}, timeouts=timeouts)
         )
         self.version = FUNCTION
-        self._shapes: dict[Any, Any] = {}
+        self._shapes: dict[Any, Shape] = {}
 
-    def shape(self, step: i.Call) -> Any:
+    def shape(self, step: i.Call) -> Shape:
         """One object for all steps that are executed alike."""
         key = (step.activity, step.retry, step.timeouts, step.queue, step.priority)
         found = self._shapes.get(key)
         if found is None:
-            found = self._shapes[key] = (key, {"activity": step.activity})
+            found = self._shapes[key] = Shape(step.activity)
         return found
 
     def of_run(self, run: Run) -> Plan:

@@ -65,7 +65,7 @@ class Jobs:
         self._routes: dict[Any, Route] = {}
 
     def route(self, flow: Flow, node: Node) -> Route:
-        known = node if node.shape is None else (flow.plan.definition.id, node.shape)
+        known = node if node.shape is None else node.shape
         route = self._routes.get(known)
         if route is None:
             activity = "http" if node.type == "http" else str(node.config.get("activity", ""))
