@@ -270,6 +270,7 @@ class Nondeterminism(PenstockError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.step, self.recorded, self.wanted, self.place = step, recorded, wanted, place
+        self.details = {"hint": hint} if hint else None
 
 
 class CompleteLater(PenstockError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast, overload
 
 from msgspec.json import encode
 
@@ -47,6 +47,26 @@ else:
 
     T = TypeVar("T")
 R = TypeVar("R")
+
+
+class StartOptions(TypedDict, total=False):
+    """What a start takes by name."""
+
+    input: Any
+    id: str | None
+    version: str | None
+    priority: str | None
+    deadline: datetime | timedelta | None
+    delay: float | timedelta | None
+    metadata: Mapping[str, Any] | None
+    attributes: Mapping[str, Any] | None
+    created_by: str | None
+    singleton: str | Singleton | None
+    debounce: Debounce | None
+    key: str | None
+    idempotency_key: str
+    if_exists: str
+    connection: Any
 
 
 @checked
@@ -267,11 +287,13 @@ class Engine:
 
     @overload
     async def start(
-        self, definition: Callable[..., Awaitable[R]], *args: Any, **options: Any
+        self, definition: Callable[..., Awaitable[R]], *args: Any, **options: Unpack[StartOptions]
     ) -> Run[R]: ...
 
     @overload
-    async def start(self, definition: str, *args: Any, **options: Any) -> Run[Any]: ...
+    async def start(
+        self, definition: str, *args: Any, **options: Unpack[StartOptions]
+    ) -> Run[Any]: ...
 
     async def start(
         self,

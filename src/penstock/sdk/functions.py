@@ -203,7 +203,9 @@ class Workflow:
 class Functions:
     """The workflow functions that a process can run, by name (`ports/programs.py`)."""
 
-    def __init__(self, functions: Iterable[Any] = ()) -> None:
+    def __init__(self, functions: Iterable[Any] = (), *, guard: bool = False) -> None:
+        """With `guard` each is watched for what would make it nondeterministic: for tests, as it is slow."""
+        self._guard = guard
         self._known: dict[str, Workflow] = {}
         for each in functions:
             made = workflow_of(each)
@@ -227,7 +229,13 @@ class Functions:
 
     def begin(self, run: Run) -> Replay | None:
         found = self._known.get(run.definition)
-        return None if found is None else Replay(found, run)
+        if found is None:
+            return None
+        if not self._guard:
+            return Replay(found, run)
+        from penstock.sdk.guard import Guard
+
+        return Replay(found, run, Guard(found.function))
 
 
 @lru_cache(maxsize=4096)

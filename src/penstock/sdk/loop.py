@@ -17,7 +17,6 @@ from zlib import crc32
 
 from penstock.errors import Nondeterminism
 
-
 _running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.model.run import Run
     from penstock.sdk.context import Context
     from penstock.sdk.functions import Workflow
+    from penstock.sdk.guard import Guard
 
 PLACE: ContextVar[str] = ContextVar("penstock.scope", default="")
 Read = Callable[[bytes], Any]
@@ -82,10 +83,10 @@ class Update:
 class Replay:
     """See the module's docstring; `core/program.py` says what is asked of it."""
 
-    def __init__(self, workflow: Workflow, run: Run) -> None:
+    def __init__(self, workflow: Workflow, run: Run, guard: Guard | None = None) -> None:
         from penstock.sdk.context import Context
 
-        self.workflow = workflow
+        self.workflow, self._guard = workflow, guard
         self.run_id, self.generation, self.parent = run.id, run.generation, run.parent
         self.attributes = dict(run.attributes)
         self.advanced = 0
@@ -158,10 +159,12 @@ class Replay:
     def _go_on(self, told: Told) -> list[i.Intent]:
         self.at = self.loop.now = told.at
         self._wanted, self._places = [], []
-        hear, run = self._hear, self.loop.run
+        hear, run = self._hear, self.loop.run if self._guard is None else self._guarded
         for heard, output in zip(told.heard, told.outputs, strict=True):
             hear(heard, output)
             run()
+        if self._guard is not None and self._guard.found:
+            self._end(i.Break(failure_in(self._guard.found[0])))
         if self._ended is None and self.unawaited:
             self._end(i.Break(self._never_awaited()))
         if self._ended is None and not self._open:
@@ -170,6 +173,11 @@ class Replay:
             self._wanted.append(self._ended)
             self._places.append(None)
         return self._wanted
+
+    def _guarded(self) -> None:
+        assert self._guard is not None
+        with self._guard.watching():
+            self.loop.run()
 
     def _hear(self, heard: i.Heard, output: bytes | None) -> None:
         if heard.kind == "start":
@@ -307,7 +315,8 @@ class Replay:
                     step=key, recorded="nothing", wanted=key, place=shown_place(place),
                 )  # fmt: skip
         else:
-            raw = Raw(encode_value(make()))
+            made = make() if self._guard is None else self._guard.excusing(make)
+            raw = Raw(encode_value(made))
         self.want(i.Note(key, raw), place)
         return bytes(raw)
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -34,11 +34,11 @@ from penstock.ports.runs import (
     RunView,
     WhyView,
 )
-from penstock.ports.schedules import Debounce, ScheduleView, Seconds, Singleton, Time, Triggered
+from penstock.ports.schedules import ScheduleView, Seconds, Time, Triggered
 from penstock.ports.store import Owner, Query, Row
-from penstock.sdk.client import R
+from penstock.sdk.client import R, StartOptions
 
-T = TypeVar("T")
+T = TypeVar("T", default=Any)
 
 class Stream(Generic[T]):
     def __iter__(self) -> Iterator[T]: ...
@@ -66,42 +66,12 @@ class Engine:
         What is refuted is refused with its counterexamples; what is unknown is in `findings`. `force`, a reason that is
         kept (`definition_acts`), registers it all the same; `strict` refuses what is unknown as well."""
 
+    @overload
     def start(
-        self, definition: Callable[..., Awaitable[R]], *args: Any, **options: Any
+        self, definition: Callable[..., Awaitable[R]], *args: Any, **options: Unpack[StartOptions]
     ) -> Run[R]: ...
-    def start(self, definition: str, *args: Any, **options: Any) -> Run[Any]: ...
-    def start(
-        self,
-        definition: Any,
-        *args: Any,
-        input: Any = None,
-        id: str | None = None,
-        version: str | None = None,
-        priority: str | None = None,
-        deadline: datetime | timedelta | None = None,
-        delay: float | timedelta | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        created_by: str | None = None,
-        singleton: str | Singleton | None = None,
-        debounce: Debounce | None = None,
-        key: str | None = None,
-        idempotency_key: str = "",
-        if_exists: str = "attach",
-        connection: Any = None,
-    ) -> Run[Any]:
-        """Start a run; on disk on return. With an id, starting it twice with the same input starts it once.
-
-        `if_exists` says what to do with a run of that id: `attach` to it if its input is the same, `reject`, `replace`
-        it (it is terminated), or start `after-close` of it. With an `idempotency_key` a repeat within 24 h gets the
-        run of the first. `key` is a business key, by which `message` finds the run.
-
-        With `singleton` at most one run of that key is open, and a second start attaches to it; with `debounce` the
-        starts of a key within a window become one run with the last input, which exists when the window has ended.
-
-        With a `connection` of your own to the store's database the run is asked for inside its open transaction: it is
-        started if, and as soon as, you commit (SPEC 4.3)."""
-
+    @overload
+    def start(self, definition: str, *args: Any, **options: Unpack[StartOptions]) -> Run[Any]: ...
     def start_many(
         self,
         definition: str,
@@ -334,7 +304,7 @@ class Data:
     def sign(self) -> int:
         """Sign the heads of all runs that changed since the last root, with the `audit_key` of the settings."""
 
-class Run:
+class Run(Generic[T]):
     """A handle to one run; cheap, and valid in any process."""
 
     id: str
@@ -460,7 +430,7 @@ class Run:
     def watch(self) -> Stream[Change]:
         """All that has happened and happens, in order, until the run is closed."""
 
-class Schedules:
+class Schedules(Protocol):
     def create(
         self,
         id: str,
@@ -521,7 +491,7 @@ class Schedules:
 
     def delete(self, id: str, *, by: str | None = None, reason: str = "") -> None: ...
 
-class Batches:
+class Batches(Protocol):
     def start(
         self,
         act: str,
@@ -547,7 +517,7 @@ class Batches:
     def wait(self, id: str) -> Batch:
         """Until it is done or stopped."""
 
-class EngineBus:
+class EngineBus(Protocol):
     """The bus as an application uses it: `engine.bus`. What is published also reaches the runs that wait for it, and is
     acknowledged only once that is on disk."""
 

@@ -58,7 +58,9 @@ def _imports(module: ModuleType, twins: set[str]) -> list[ast.stmt]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
             ours = (node.module or "").startswith(OURS)
-            names = [a for a in node.names if not (ours and a.name in twins)]
+            names = [
+                a for a in node.names if not (ours and a.name in twins) and a.name != "TypeVar"
+            ]
             if names:
                 kept.append(ast.ImportFrom(node.module, names, node.level))
         elif isinstance(node, ast.Import):
@@ -84,12 +86,9 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
     made = ast.FunctionDef(
         node.name, node.args, body, [], None if node.returns is None else node.returns
     )
-    if not (
-        isinstance(node, ast.FunctionDef)
-        and any(_named(d) == "property" for d in node.decorator_list)
-    ):
-        return made
-    made.decorator_list = [ast.Name("property")]
+    made.decorator_list = [
+        each for each in node.decorator_list if _named(each) in ("property", "overload")
+    ]
     return made
 
 
@@ -106,14 +105,20 @@ def _class(cls: type[Any]) -> ast.ClassDef:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             body += _attributes(node, inspect.getmodule(cls))
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
-            body.append(_method(node))
+    made = [
+        _method(node)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_"
+    ]
+    typed = {
+        each.name for each in made if any(_named(d) == "overload" for d in each.decorator_list)
+    }
+    body += [each for each in made if each.name not in typed or each.decorator_list]
     if cls is client.Engine:
         body += ast.parse(
             "def __enter__(self) -> Engine: ...\ndef __exit__(self, *error: object) -> None: ..."
         ).body
-    return ast.ClassDef(cls.__name__, [], [], body or [ast.Expr(ast.Constant(...))], [])
+    return ast.ClassDef(cls.__name__, tree.bases, [], body or [ast.Expr(ast.Constant(...))], [])
 
 
 def _attributes(init: ast.FunctionDef, module: ModuleType | None) -> list[ast.stmt]:
@@ -170,8 +175,8 @@ def written() -> str:
         assert module is not None
         body += _imports(module, {cls.__name__ for cls in twins})
     body += ast.parse(
-        "from collections.abc import Iterator\nfrom typing import Any, Generic, TypeVar\nT = TypeVar('T')"
-        + STREAM
+        "from collections.abc import Iterator\nfrom typing import Any, Generic\n"
+        "from typing_extensions import TypeVar\nT = TypeVar('T', default=Any)" + STREAM
     ).body
     body += [_Plain().visit(_class(cls)) for cls in twins]
     body.append(_open())

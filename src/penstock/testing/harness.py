@@ -135,6 +135,7 @@ async def harness(
     *,
     activities: Iterable[Any] = (),
     workflows: Iterable[Any] = (),
+    guard: bool = True,
     store: Store | None = None,
     clock: SkipClock | None = None,
     settings: Settings | None = None,
@@ -147,7 +148,7 @@ async def harness(
         worker,
         clock,
         bus=MemoryBus(clock),
-        functions=Functions(workflows),
+        functions=Functions(workflows, guard=guard),
         settings=settings or Settings(drain_seconds=0),
     )
     ownership = Ownership(core)

@@ -1,0 +1,225 @@
+"""Catches, while tests run, what would make workflow code nondeterministic: the clock, chance, sockets, files, threads,
+processes, changed globals (SPEC 2.8).
+
+It looks at every call that workflow code makes, through Python's profiler, which is far too slow for production; what it
+finds is raised at the line, and counted even if the code catches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import datetime
+import os
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from penstock.errors import Nondeterminism
+
+_CLOCK = "`ctx.now()` is the time of what woke the function"
+_CHANCE = "`ctx.random` falls the same way each time, `ctx.uuid()` too"
+_WORLD = "do it in an activity"
+
+_CALLS: dict[int, tuple[str, str]] = {}
+"""Built-in functions by identity: what they are, and what to use instead."""
+for _module, _names, _what, _instead in (
+    (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime"), "the clock", _CLOCK),
+    (time, ("sleep",), "a blocking sleep", "`await asyncio.sleep(…)` is a durable timer"),
+    (os, ("urandom", "getrandom"), "chance", _CHANCE),
+    (os, ("getenv", "system", "fork", "listdir", "remove", "mkdir", "open"), "the operating system", _WORLD),
+    (builtins, ("open", "input"), "a file", _WORLD),
+):  # fmt: skip
+    for _name in _names:
+        if hasattr(_module, _name):
+            _CALLS[id(getattr(_module, _name))] = (f"{_module.__name__}.{_name}: {_what}", _instead)
+
+_CODES: dict[CodeType, tuple[str, str]] = {}
+"""Python functions of the standard library by their code."""
+for _function, _what, _instead in (
+    (uuid.uuid1, "uuid.uuid1: chance", _CHANCE),
+    (uuid.uuid4, "uuid.uuid4: chance", _CHANCE),
+    (secrets.token_bytes, "secrets: chance", _CHANCE),
+    (threading.Thread.start, "a thread", "a plain `def` activity runs in a thread"),
+    (subprocess.Popen.__init__, "a process", _WORLD),
+    (socket.socket.__init__, "a socket", _WORLD),
+    (socket.create_connection, "a socket", _WORLD),
+    (os.getenv, "os.getenv: the environment", "give it as an argument"),
+    (asyncio.run, "an event loop of its own", "await it, or do it in an activity"),
+):
+    if isinstance(_function, FunctionType):
+        _CODES[_function.__code__] = (_what, _instead)
+
+_SHARED: Any = random._inst  # pyright: ignore
+"""What the functions of the module `random` draw from."""
+_RANDOM = {each.__code__ for each in vars(random.Random).values() if isinstance(each, FunctionType)}
+_QUIET = ("logging", "warnings", "traceback", "linecache")
+"""What these do is not the workflow's own doing."""
+_NOW = frozenset({"now", "utcnow", "today"})
+
+
+class Guard:
+    """Watches the code of one workflow function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._globals: dict[str, Any] = getattr(function, "__globals__", {})
+        self._file = function.__code__.co_filename
+        self.found: list[Nondeterminism] = []
+        self._resting = False
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """While the function goes on."""
+        before = self._state()
+        profiled, traced = sys.getprofile(), sys.gettrace()
+        self._last: tuple[str, int] | None = None
+        self._before = before
+        sys.setprofile(self._called)
+        if traced is None:
+            sys.settrace(self._entered)
+        try:
+            yield
+        finally:
+            sys.setprofile(profiled)
+            if traced is None:
+                sys.settrace(None)
+            self._compare()
+
+    def excusing(self, make: Callable[[], Any]) -> Any:
+        """What is made once, and recorded, may touch the world."""
+        self._resting = True
+        try:
+            return make()
+        finally:
+            self._resting = False
+            self._before = self._state()
+
+    # --- calls -----------------------------------------------------------------------------------------------
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> None:
+        if self._resting:
+            return
+        if event == "c_call":
+            found = _CALLS.get(id(argument)) or _method(argument)
+        elif event == "call":
+            found = _CODES.get(frame.f_code)
+            if found is None and frame.f_code in _RANDOM and frame.f_locals.get("self") is _SHARED:
+                found = f"random.{frame.f_code.co_name}: chance", _CHANCE
+            frame = frame.f_back or frame
+        else:
+            return
+        if found is None or _excused(frame):
+            return
+        what, instead = found
+        self._find(f"workflow code uses {what}", instead, frame)
+
+    def _find(self, message: str, hint: str, frame: FrameType) -> None:
+        place = _place(frame)
+        error = Nondeterminism(f"{message}, at {place}", hint=hint, place=place)
+        self.found.append(error)
+        raise error
+
+    # --- globals ---------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        """What the module's plain values and containers are."""
+        return {
+            name: _copied(value)
+            for name, value in self._globals.items()
+            if not name.startswith("__")
+            and isinstance(value, list | dict | set | int | float | str | tuple)
+        }
+
+    def _entered(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._line if frame.f_code.co_filename == self._file else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event in ("line", "return") and not self._resting:
+            self._compare()
+            self._last = (
+                f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}",
+                0,
+            )
+        return self._line
+
+    def _compare(self) -> None:
+        for name, value in self._before.items():
+            if name in self._globals and _copied(self._globals[name]) != value:
+                where = "" if self._last is None else self._last[0]
+                error = Nondeterminism(
+                    f"workflow code changes the global `{name}`" + (f", at {where}" if where else ""),
+                    hint="keep it in the function's own variables, or give it to an activity", place=where,
+                )  # fmt: skip
+                self._before = self._state()
+                self.found.append(error)
+                return
+
+
+def _copied(value: Any) -> Any:
+    """A value to compare with later: of a container, what it holds."""
+    held: Any = value
+    if isinstance(value, list):
+        return [id(each) for each in held]
+    if isinstance(value, dict):
+        return {key: id(each) for key, each in held.items()}
+    if isinstance(value, set):
+        return frozenset(map(id, held))
+    return value
+
+
+def _method(argument: Any) -> tuple[str, str] | None:
+    """Methods of built-in types that touch the world."""
+    owner = getattr(argument, "__self__", None)
+    name = getattr(argument, "__name__", "")
+    if isinstance(owner, type):
+        if name in _NOW and issubclass(owner, datetime.date):
+            return f"{owner.__name__}.{name}: the clock", _CLOCK
+        return None
+    if owner is _SHARED:
+        return f"random.{name}: chance", _CHANCE
+    if isinstance(owner, random.SystemRandom):
+        return f"random.SystemRandom.{name}: chance", _CHANCE
+    if isinstance(owner, socket.socket):
+        return f"a socket ({name})", _WORLD
+    return None
+
+
+def _excused(frame: FrameType) -> bool:
+    """Asked by something that may: logging, or the engine itself around the function."""
+    cursor: FrameType | None = frame
+    while cursor is not None:
+        module = str(cursor.f_globals.get("__name__", ""))
+        if module.split(".")[0] in _QUIET or module.startswith("penstock."):
+            return True
+        if not _standard(cursor):
+            return False  # the workflow's own code, or a library that it uses
+        cursor = cursor.f_back
+    return True
+
+
+def _standard(frame: FrameType) -> bool:
+    return (
+        frame.f_code.co_filename.startswith(_STANDARD)
+        and "site-packages" not in frame.f_code.co_filename
+    )
+
+
+_STANDARD = os.path.dirname(os.__file__)
+
+
+def _place(frame: FrameType) -> str:
+    """The line of the workflow, not that of the library which it called."""
+    cursor: FrameType | None = frame
+    while cursor is not None and _standard(cursor):
+        cursor = cursor.f_back
+    cursor = cursor or frame
+    return f"{cursor.f_code.co_filename}:{cursor.f_lineno} in {cursor.f_code.co_name}"

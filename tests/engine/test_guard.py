@@ -1,0 +1,146 @@
+"""Code that would not do the same again is caught in tests, with the line and what to use instead (SPEC 2.8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from datetime import date, datetime
+from typing import Any
+
+import pytest
+
+from penstock import Context, RunFailed, workflow
+from penstock.testing.harness import harness
+
+seen: list[int] = []
+count = 0
+
+
+@workflow
+async def clock(ctx: Context) -> float:
+    return time.time()
+
+
+@workflow
+async def clock_of_datetime(ctx: Context) -> str:
+    return str(datetime.now())  # noqa: DTZ005
+
+
+@workflow
+async def today(ctx: Context) -> str:
+    return str(date.today())  # noqa: DTZ011
+
+
+@workflow
+async def chance(ctx: Context) -> float:
+    return random.random()
+
+
+@workflow
+async def dice(ctx: Context) -> int:
+    return random.randint(1, 6)
+
+
+@workflow
+async def fresh_id(ctx: Context) -> str:
+    return str(uuid.uuid4())
+
+
+@workflow
+async def connection(ctx: Context) -> None:
+    socket.create_connection(("127.0.0.1", 9))
+
+
+@workflow
+async def thread(ctx: Context) -> None:
+    threading.Thread(target=print).start()
+
+
+@workflow
+async def file(ctx: Context) -> None:
+    open(__file__).close()  # noqa: ASYNC230
+
+
+@workflow
+async def environment(ctx: Context) -> str | None:
+    return os.getenv("HOME")
+
+
+@workflow
+async def blocking(ctx: Context) -> None:
+    time.sleep(0.001)  # noqa: ASYNC251
+
+
+@workflow
+async def appended(ctx: Context) -> None:
+    await ctx.sleep(1)
+    seen.append(1)
+
+
+@workflow
+async def counted(ctx: Context) -> None:
+    global count
+    count += 1
+
+
+@workflow
+async def swallowed(ctx: Context) -> str:
+    try:
+        time.time()
+    except Exception:
+        return "caught"
+    return "not"
+
+
+CASES = [
+    (clock, "time.time", "ctx.now()"),
+    (clock_of_datetime, "datetime.now", "ctx.now()"),
+    (today, "date.today", "ctx.now()"),
+    (chance, "random.random", "ctx.random"),
+    (dice, "random.randint", "ctx.random"),
+    (fresh_id, "uuid.uuid4", "ctx.uuid()"),
+    (connection, "a socket", "activity"),
+    (thread, "a thread", "activity"),
+    (file, "a file", "activity"),
+    (environment, "os.getenv", "argument"),
+    (blocking, "a blocking sleep", "asyncio.sleep"),
+    (appended, "the global `seen`", "variables"),
+    (counted, "the global `count`", "variables"),
+    (swallowed, "time.time", "ctx.now()"),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "says", "instead"), CASES, ids=lambda each: getattr(each, "__name__", "")
+)
+async def test_it_is_caught_with_its_line(function: Any, says: str, instead: str) -> None:
+    async with harness(workflows=[function]) as engine:
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(await engine.start(function))
+        failure = failed.value.failure
+        assert failure.code == "nondeterminism"
+        assert says in failure.message
+        assert "test_guard.py:" in failure.message
+        assert f"in {function.__name__}" in failure.message
+        assert instead in failure.details["hint"]
+    seen.clear()
+
+
+@workflow
+async def good(ctx: Context) -> list[Any]:
+    logging.getLogger("shop").warning("begun at %s", ctx.now())
+    chances = [ctx.random.randint(1, 6), ctx.random.random()]
+    words = sorted({"b", "a"})
+    await asyncio.sleep(1)
+    return [*words, len(chances), str(ctx.uuid())[14], ctx.now().year]
+
+
+async def test_what_comes_from_the_context_is_fine() -> None:
+    async with harness(workflows=[good]) as engine:
+        assert await engine.finish(await engine.start(good)) == ["a", "b", 2, "4", 2026]
