@@ -6,6 +6,7 @@ together with the rule of how a state is encoded, and `--digests` writes that.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import pathlib
 import sys
@@ -14,8 +15,10 @@ from collections.abc import Callable, Iterator
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+from penstock import Context, Retry, workflow  # noqa: E402
 from penstock.core.evolve import evolve  # noqa: E402
 from penstock.core.flow import Flow  # noqa: E402
+from penstock.core.functions import FunctionPlan  # noqa: E402
 from penstock.core.identity import signal_digest  # noqa: E402
 from penstock.core.plan import Plan  # noqa: E402
 from penstock.model import commands as c  # noqa: E402
@@ -26,6 +29,7 @@ from penstock.model.codec import (  # noqa: E402
     encode_run,
 )
 from penstock.model.run import Run  # noqa: E402
+from penstock.sdk.functions import Functions  # noqa: E402
 from support.world import NOON, Case, World, given, plan_of  # noqa: E402
 
 MAKERS: dict[str, Callable[[], Case]] = {}
@@ -447,6 +451,53 @@ outputs: {last: tasks.last.output, total: data.total}
 """Of the definition of `migrated`."""
 
 
+@golden
+def function() -> Case:
+    """A workflow function: steps together, a letter that waits, a timer, undo, a child, code that is away for a while; cancelled."""
+    host = Functions([travel])
+    case = Case(World(host.get("travel").plan), "run", host.plan("travel"))
+    case.flow.host = host
+    now = case.world.now
+    start = c.StartRun(
+        at=now, id="run", definition="travel", version="function", input=b'{"where": "Oslo"}'
+    )
+    case.command(start)
+    case.command(c.CompleteTask(at=now, key="book#1", attempt=1, output=b'"hotel"'))
+    case.command(c.SendSignal(at=now, name="ready", payload=b"1"))
+    case.command(c.CompleteTask(at=now + 1, key="book#2", attempt=1, output=b'"flight"'))
+    case.command(c.Wake(at=now + 61))
+    child = "run/child:pack#1"
+    case.command(c.RecordChild(at=now + 62, key="child:pack#1", run=child, version="function"))
+    case.command(
+        c.CloseChild(at=now + 63, key="child:pack#1", status="COMPLETED", output=b"7", run=child)
+    )
+    case.flow.host, away = None, case.flow.program
+    case.flow.program = None
+    case.command(c.SendSignal(at=now + 64, name="go", payload=b"true"))
+    case.flow.host, case.flow.program = host, away
+    case.command(c.AdvanceRun(at=now + 65))
+    case.command(c.CancelRun(at=now + 66, reason="rain"))
+    for key in ("book#2", "book#1"):
+        case.command(c.CompleteTask(at=now + 67, key=key, attempt=1, output=b"null", undo=True))
+    return case
+
+
+@workflow
+async def travel(ctx: Context, where: str) -> None:
+    hotel, flight = await asyncio.gather(
+        ctx.call("book", "hotel", where, undo="cancel"),
+        ctx.call("book", "flight", where, undo="cancel", retry=Retry(attempts=2)),
+    )
+    ctx.query("booked", lambda: [hotel, flight])
+    if await ctx.signal("ready"):
+        await asyncio.sleep(60)
+    ctx.publish("travel.booked", ctx.side_effect(lambda: 42))
+    await ctx.child("pack", where)
+    if await ctx.signal("go", timeout=3600) and ctx.changed("wave"):
+        ctx.set_attributes({"gone": True})
+    await asyncio.Event().wait() if where == "nowhere" else await ctx.signal("back")
+
+
 def digest(name: str) -> str:
     """Of every state between two turns on the way, the last one included."""
     found = hashlib.sha256()
@@ -458,7 +509,12 @@ def digest(name: str) -> str:
 
 def replay(name: str) -> Iterator[tuple[Flow, bytes]]:
     """The flow before each event of a golden history, and that event as stored; last the flow at the end."""
-    plan = Plan(decode_definition((HERE / f"{name}.definition.json").read_bytes()))
+    definition = HERE / f"{name}.definition.json"
+    plan = (
+        Plan(decode_definition(definition.read_bytes()))
+        if definition.exists()
+        else FunctionPlan(name)
+    )
     for path in HERE.glob(f"{name}.definition-*.json"):
         plan.join(plan.kin, "1")
         version = path.name.removesuffix(".json").rpartition("-")[2]
@@ -476,6 +532,8 @@ def main() -> None:
         if not path.exists():
             case = make()
             path.write_bytes(b"".join(payload + b"\n" for payload in case.stored))
+            if case.plan.function:
+                continue
             for version, plan in (case.plan.kin or {"1": case.plan}).items():
                 more = "" if version == "1" else f"-{version}"
                 file = HERE / f"{name}.definition{more}.json"

@@ -297,7 +297,7 @@ class Engine:
 
     async def start(
         self,
-        definition: Any,
+        definition: str | Callable[..., Any],
         *args: Any,
         input: Any = None,
         id: str | None = None,
