@@ -17,6 +17,10 @@ from zlib import crc32
 
 from penstock.errors import Nondeterminism
 
+TASKS_KEPT = 32
+CLOSES_MAX = 10
+
+
 class Numbered:
     """Hashes by the order in which it was made."""
 
@@ -66,6 +70,8 @@ class Loop(asyncio.AbstractEventLoop):
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
         self._count = crc32(name.encode()) << 24
         self.now = 0.0
+        self._tasks: list[Task] = []
+        self._tasks_max = TASKS_KEPT
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to hear: an exception in a callback."""
 
@@ -88,6 +94,21 @@ class Loop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(around)  # pyright: ignore[reportPrivateUsage]
             sys.set_asyncgen_hooks(*hooks)
+
+    def abandon(self) -> None:
+        """What is left of the function ends here and now: not when the collector likes, and not in another loop, where
+        what it wants while it ends would be begun."""
+        around = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
+        try:
+            while self._tasks:
+                task = self._tasks.pop()
+                if not task.done():
+                    task._log_destroy_pending = False  # pyright: ignore
+                    _close(task.get_coro())
+        finally:
+            asyncio._set_running_loop(around)  # pyright: ignore[reportPrivateUsage]
+        self._ready.clear()
 
     # --- what asyncio asks of a loop -------------------------------------------------------------------------
 
@@ -130,7 +151,12 @@ class Loop(asyncio.AbstractEventLoop):
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        return Task(coro, self, name, context)
+        task = Task(coro, self, name, context)
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tasks_max = TASKS_KEPT + 2 * len(self._tasks)
+        return task
 
     def get_debug(self) -> bool:
         return False
@@ -182,6 +208,15 @@ class Loop(asyncio.AbstractEventLoop):
     subprocess_exec = subprocess_shell = _no_process
     add_signal_handler = remove_signal_handler = _no_process
     run_forever = run_until_complete = stop = _no_loop
+
+
+def _close(coroutine: Any) -> None:
+    for _ in range(CLOSES_MAX):
+        try:
+            coroutine.close()
+        except BaseException:  # it waits for something while it ends: once more
+            continue
+        return
 
 
 def _outside(what: str, instead: str) -> Nondeterminism:

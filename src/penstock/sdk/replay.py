@@ -149,6 +149,7 @@ class Replay:
             if isinstance(each.future, asyncio.Future):
                 each.future.remove_done_callback(bool)
         self._open.clear()
+        self.loop.abandon()
         self._main = None
 
     # --- one event -------------------------------------------------------------------------------------------
