@@ -267,3 +267,36 @@ async def test_without_the_solver_it_is_unknown_with_what_to_install(
     assert any("penstock[verify]" in (f.hint or "") for f in kept.findings)
     assert {f.level for f in kept.findings} <= {"warning", "note"}
     verdicts._found.clear()  # pyright: ignore[reportPrivateUsage]
+
+
+ORDERED: dict[str, Any] = {
+    "id": "ordered",
+    "data": {"sum": 0, "all": ""},
+    "tasks": {
+        "put": {"type": "transform", "set": {"sum": "input.n", "all": '"text"'}},
+        "go": {"type": "signal", "name": "go", "after": "put"},
+        "act": {"do": "work", "after": "go", "onComplete": [{"set": {"z": "1", "b": "2"}}]},
+    },
+    "outputs": {"sum": "data.sum", "all": "data.all", "b": "data.b"},
+}
+
+
+async def test_a_run_is_the_same_for_who_registered_its_definition_and_for_who_comes_later() -> (
+    None
+):
+    """Found by simulation: outcomes stand in events by place, and the registering process evaluated in the order of the
+    document, everybody else in that of the stored definition: after a restart values had changed places."""
+    store = MemoryStore("ordered")
+    other = {**ORDERED, "tasks": {**ORDERED["tasks"]}}
+    other["tasks"]["put"] = {"type": "transform", "set": {"all": '"text"', "sum": "input.n"}}
+    async with harness(activities=[work], store=store) as engine:
+        await engine.register(ORDERED)
+        run = await engine.start("ordered", {"n": 5}, id="r")
+        before = (await run.show()).data
+    async with harness(activities=[work], store=store) as engine:
+        assert not (await engine.register(other)).new  # the same, in another order
+        run = await engine.get("r")
+        assert (await run.show()).data == before == {"sum": 5, "all": "text"}
+        await run.signal("go")
+        assert await engine.finish(run) == {"sum": 5, "all": "text", "b": 2}
+    MemoryStore.forget("ordered")

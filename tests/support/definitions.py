@@ -26,18 +26,21 @@ CHILD: Document = {
 class Making:
     """One definition in the making."""
 
-    def __init__(self, draw: Draw, *, calm: bool) -> None:
-        self.draw, self.calm = draw, calm
+    def __init__(
+        self, sampled: Callable[[Any], Any], between: Callable[[int, int], int], *, calm: bool
+    ) -> None:
+        """`sampled` picks one of several, `between` a number of two and all that is between them."""
+        self.sampled, self.between, self.calm = sampled, between, calm
         self.count = 0
         self.left = 20
         self.known: list[str] = []
         """Tasks that can be seen from where we are."""
 
     def pick(self, *choices: Any) -> Any:
-        return self.draw(st.sampled_from(choices))
+        return self.sampled(choices)
 
     def one_in(self, n: int) -> bool:
-        return self.draw(st.integers(1, n)) == 1
+        return self.between(1, n) == 1
 
     def name(self, letter: str) -> str:
         self.count += 1
@@ -50,7 +53,7 @@ class Making:
         exits: list[str] = []
         """Tasks that later ones may follow."""
         seen = len(self.known)
-        for _ in range(self.draw(st.integers(1, 3) if depth else st.integers(3, 7))):
+        for _ in range(self.between(1, 3) if depth else self.between(3, 7)):
             if self.left <= 0 and tasks:
                 break
             before = [each for each in exits if self.one_in(2)] if exits else []
@@ -121,7 +124,7 @@ class Making:
         tasks[id] = {"type": "gateway", "kind": kind}
         self.enter(tasks, links, before, id)
         branches: list[str] = []
-        for _ in range(self.draw(st.integers(2, 3))):
+        for _ in range(self.between(2, 3)):
             branch = self.name("b")
             self.left -= 1
             tasks[branch] = self.task(depth, branch)
@@ -143,7 +146,7 @@ class Making:
         tasks[id] = {"type": "gateway", "kind": "event"}
         self.enter(tasks, links, before, id)
         armed: list[str] = []
-        for _ in range(self.draw(st.integers(2, 3))):
+        for _ in range(self.between(2, 3)):
             target = self.name("w")
             tasks[target] = self.wait(target)
             links.append({"from": id, "to": target})
@@ -155,7 +158,7 @@ class Making:
     ) -> list[str]:
         head, tail = self.name("n"), self.name("n")
         self.left -= 1
-        passes = self.draw(st.integers(1, 3))
+        passes = self.between(1, 3)
         tasks[head], tasks[tail] = self.task(depth, head), self.task(depth, tail)
         self.enter(tasks, links, before, head)
         inner = head
@@ -211,7 +214,7 @@ class Making:
                 kinds += ["cancel", "cancel"]
         if depth < 2 and self.left > 0:
             kinds += ["loop", "map", "mutex"]
-        kind = self.draw(st.sampled_from(kinds))
+        kind = self.sampled(kinds)
         task = self.kind(kind, depth, id)
         if self.one_in(12):
             task["when"] = self.pick("input.n % 2 == 0", "true", "false")
@@ -219,7 +222,7 @@ class Making:
             # Integers only, so that the order of floating-point sums plays no part.
             names = ("all", "sum") if self.calm else ("all", "sum", "last", "loose", "loose")
             name = self.pick(*names)
-            task["onComplete"] = [{"set": {name: str(self.draw(st.integers(0, 5)))}}]
+            task["onComplete"] = [{"set": {name: str(self.between(0, 5))}}]
         if self.one_in(10):
             task["onError"] = [{"publish": {"topic": "bad", "payload": id}}]
         if (
@@ -242,7 +245,7 @@ class Making:
             case "wait":
                 return self.wait(id)
             case "cancel":
-                return {"type": "cancel", "tasks": [self.draw(st.sampled_from(self.known))]}
+                return {"type": "cancel", "tasks": [self.sampled(self.known)]}
             case "publish":
                 return {"type": "publish", "topic": "t", "payload": {"n": "${input.n}"}}
             case "send":
@@ -300,7 +303,18 @@ class Making:
 @st.composite
 def documents(draw: Draw, calm: bool = False) -> Document:
     """`calm`: nothing whose outcome depends on the order of completion (SPEC 2.6)."""
-    making = Making(draw, calm=calm)
+    return document_of(
+        Making(
+            lambda choices: draw(st.sampled_from(choices)),
+            lambda least, most: draw(st.integers(least, most)),
+            calm=calm,
+        )
+    )
+
+
+def document_of(making: Making) -> Document:
+    """A whole one."""
+    calm = making.calm
     document: Document = {"id": "flow", **making.body(0)}
     document["data"] = {
         "all": {"merge": "append"},

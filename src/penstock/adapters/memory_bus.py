@@ -86,7 +86,7 @@ class _Group:
         self._lanes: dict[str, deque[_Delivery]] = {}
         self._known: OrderedDict[str, asyncio.Future[None]] = OrderedDict()
         self._places = asyncio.Semaphore(LANES_MAX)
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: dict[asyncio.Task[None], None] = {}
         self._turn = 0
 
     def wants(self, topic: str) -> bool:
@@ -113,8 +113,8 @@ class _Group:
             return done
         self._lanes[envelope.run] = deque([delivery])
         task = asyncio.get_running_loop().create_task(self._work(envelope.run), name="penstock.bus")
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._working[task] = None
+        task.add_done_callback(lambda task: self._working.pop(task, None))
         return done
 
     async def _work(self, run: str) -> None:

@@ -58,7 +58,7 @@ class Attempts:
         """Those of them that wait for their time."""
         self.paused: set[str] = set()
         """Definitions that an operator has paused: no attempt of their runs is begun."""
-        self._held: dict[str, set[str]] = {}
+        self._held: dict[str, dict[str, None]] = {}
         """Runs that have something to begin and belong to those, by definition."""
         self._busy: dict[str, int] = {}
         """How many of those a run has: it stays in memory while it has any."""
@@ -315,7 +315,7 @@ class Attempts:
             engine.post(ticket[0], Item(None))
             return False
         if self.paused and entry.row.definition in self.paused and not ticket[3]:
-            self._held.setdefault(entry.row.definition, set()).add(ticket[0])
+            self._held.setdefault(entry.row.definition, {})[ticket[0]] = None
             self._drop(ticket)
             return False
         try:

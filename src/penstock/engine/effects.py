@@ -30,16 +30,16 @@ class Effects:
         self._snapshots = engine.snapshots
         self.taken: set[str] | None = None
         """While runs are taken over from a dead process: those that are."""
-        self._later: set[str] = set()
+        self._later: dict[str, None] = {}
         """Those that effects are owed to, once they are."""
 
     def take_over(self) -> None:
         """Runs are taken over from the owner before, from now on."""
-        self.taken, self._later = set(), set()
+        self.taken, self._later = set(), {}
 
-    def taken_over(self) -> set[str]:
+    def taken_over(self) -> list[str]:
         """All of them are; gives those that something was put off of."""
-        later, self.taken, self._later = self._later, None, set()
+        later, self.taken, self._later = list(self._later), None, {}
         return later
 
     def settle(
@@ -115,7 +115,7 @@ class Effects:
         if entry is None or engine.owner is None:
             return
         if self.taken is not None and run_id not in self.taken:
-            self._later.add(run_id)  # what a dead process had begun is not recorded as lost yet
+            self._later[run_id] = None  # what a dead process had begun is not recorded as lost yet
             return
         if points.reach is not None:
             points.reach("recovery.owed")
@@ -135,7 +135,7 @@ class Effects:
         engine = self._engine
         run = entry.flow.run
         if self.taken is not None and run_id not in self.taken:
-            self._later.add(run_id)  # recovery comes to it, and begins all that it is owed
+            self._later[run_id] = None  # recovery comes to it, and begins all that it is owed
             return
         for effect in effects:
             match effect:

@@ -37,7 +37,7 @@ AGAIN_SECONDS = 0.5
 class Errands:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._open: set[asyncio.Task[Any]] = set()
+        self._open: dict[asyncio.Task[Any], None] = {}
         self._starting: set[str] = set()
         """Children that are being started."""
 
@@ -53,11 +53,11 @@ class Errands:
     def run(self, work: Any, run_id: str | None = None) -> None:
         """Work that follows from what is stored; if it is cut off, the state (of that run) still owes it."""
         task = asyncio.get_running_loop().create_task(work)
-        self._open.add(task)
+        self._open[task] = None
         task.add_done_callback(partial(self._done, run_id))
 
     def _done(self, run_id: str | None, task: asyncio.Task[Any]) -> None:
-        self._open.discard(task)
+        self._open.pop(task, None)
         if task.cancelled() or self._engine.stopping:
             return
         error = task.exception()

@@ -127,6 +127,13 @@ class Programs:
         if flow.program is not None:
             self._keep(run_id, flow.run.generation, flow.program)
 
+    def let_go(self, run_id: str, flow: Flow) -> None:
+        """The turn came to nothing: a function that was begun or told for it alone ends with it."""
+        program, kept = flow.program, self._kept.get(run_id)
+        if program is not None and (kept is None or kept[1] is not program):
+            flow.program = None
+            program.close()
+
     def _keep(self, run_id: str, generation: int, program: Program) -> None:
         before = self._kept.get(run_id)
         if before is not None and before[1] is not program:

@@ -14,7 +14,7 @@ from penstock.dsl.load import Loaded, refused
 from penstock.engine.engine import Engine
 from penstock.engine.verdicts import Terms, digest_of, judge
 from penstock.errors import NotFound, Rejected, shown
-from penstock.model.codec import encode_definition
+from penstock.model.codec import decode_definition, encode_definition
 from penstock.ports.activities import Served
 from penstock.ports.runs import Registered
 from penstock.ports.store import DefinitionRow
@@ -74,6 +74,10 @@ async def register(
         digest=digest, created_at=engine.clock.now(), created_by=by,
     )  # fmt: skip
     kept = await engine.store.publish(row)
+    if (
+        kept.document != row.document
+    ):  # the same in another order: everybody goes by the one that is kept
+        plan = Plan(decode_definition(kept.document))
     engine.know(kept.id, kept.version, plan)
     engine.newest.pop(kept.id, None)
     new = not known and kept.created_at == row.created_at

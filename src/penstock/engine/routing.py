@@ -65,12 +65,12 @@ class Routing:
         wanted = frozenset(run.listening.values())
         if wanted == before:
             return
-        for topic in before - wanted:
+        for topic in sorted(before - wanted):
             held = self._held(topic)
             held[topic].pop(run.id, None)
             if not held[topic]:
                 del held[topic]
-        for topic in wanted - before:
+        for topic in sorted(wanted - before):
             self._held(topic).setdefault(topic, {})[run.id] = None
         if wanted:
             self._runs[run.id] = wanted

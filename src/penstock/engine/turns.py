@@ -91,6 +91,7 @@ class Turns:
                 outcome = turn(entry.flow, [i.command for i in items if i.command is not None])
                 readings = [_reading(i.read, entry.flow) for i in items if i.read is not None]
             except Need as need:
+                self._engine.programs.let_go(run_id, entry.flow)
                 needs += 1
                 refs = (
                     need.refs if needs < NEEDS_MAX else need.refs | every_reference(entry.flow.run)
@@ -102,6 +103,7 @@ class Turns:
                 if not await self._bring(run_id, items, entry, refs):
                     return None
             except Exception as error:
+                self._engine.programs.let_go(run_id, entry.flow)
                 self._engine.commits.turn_failed(run_id, items, error)
                 return None
             else:

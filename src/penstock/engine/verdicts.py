@@ -24,7 +24,7 @@ from penstock.dsl.load import Loaded, refused
 from penstock.engine.checks import check_texts
 from penstock.engine.records import readable, written
 from penstock.errors import Rejected
-from penstock.model.codec import encode_definition
+from penstock.model.codec import definition_content
 from penstock.model.definition import Definition
 from penstock.ports.control import DefinitionAct
 from penstock.ports.store import Record
@@ -163,7 +163,7 @@ def signatures_of(
 
 def digest_of(definition: Definition) -> bytes:
     """Of the content, whatever its version is called."""
-    return sha256(encode_definition(replace(definition, version=""))).digest()
+    return sha256(definition_content(replace(definition, version=""))).digest()
 
 
 async def _keep(

@@ -23,6 +23,7 @@ from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX
 from penstock.model.run import INLINE_BYTES_MAX, REF_SHIFT, Run
 
 _RUN = msgspec.json.Decoder(Run)
+_IN_ORDER = msgspec.json.Encoder()
 _OUTCOMES_MASK = (1 << REF_SHIFT) - 1
 _FAR = b" " * INLINE_BYTES_MAX
 
@@ -104,6 +105,13 @@ def decode_run(state: bytes) -> Run:
 
 
 def encode_definition(definition: Definition) -> bytes:
+    """Names stay in the order of the document: what expressions gave stands in the events by place, so whoever reads the
+    definition must evaluate in the same order as whoever registered it."""
+    return _IN_ORDER.encode(definition)
+
+
+def definition_content(definition: Definition) -> bytes:
+    """What it says, in whatever order it says it."""
     return DEFINITION_ENCODER.encode(definition)
 
 

@@ -114,7 +114,7 @@ class DefinitionRow(Struct, frozen=True):
     number: int
     """Counts the versions of an id from 1; the newest has the highest."""
     document: bytes
-    """The expanded definition, deterministic JSON."""
+    """The expanded definition as JSON, its names in the order of the document."""
     digest: bytes
     created_at: float
     created_by: str | None = None

@@ -19,6 +19,8 @@ from penstock.errors import Nondeterminism
 
 _running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
+TASKS_KEPT = 32
+CLOSES_MAX = 10
 
 
 class Numbered:
@@ -86,6 +88,8 @@ class Loop(asyncio.AbstractEventLoop):
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
         self._count = crc32(name.encode()) << 24
         self.now = 0.0
+        self._tasks: list[Task] = []
+        self._tasks_max = TASKS_KEPT
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to hear: an exception in a callback."""
 
@@ -114,6 +118,21 @@ class Loop(asyncio.AbstractEventLoop):
         finally:
             _run_in(around)
             sys.set_asyncgen_hooks(*hooks)
+
+    def abandon(self) -> None:
+        """What is left of the function ends here and now: not when the collector likes, and not in another loop, where
+        what it wants while it ends would be begun."""
+        around = _running()
+        _run_in(self)
+        try:
+            while self._tasks:
+                task = self._tasks.pop()
+                if not task.done():
+                    task._log_destroy_pending = False  # pyright: ignore
+                    _close(task.get_coro())
+        finally:
+            _run_in(around)
+        self._ready.clear()
 
     # --- what asyncio asks of a loop -------------------------------------------------------------------------
 
@@ -154,7 +173,12 @@ class Loop(asyncio.AbstractEventLoop):
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        return Task(coro, self, name, context)
+        task = Task(coro, self, name, context)
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tasks_max = TASKS_KEPT + 2 * len(self._tasks)
+        return task
 
     def get_debug(self) -> bool:
         return False
@@ -214,6 +238,15 @@ for _name in (
     setattr(Loop, _name, Loop.no_socket)
 for _name in ("subprocess_exec", "subprocess_shell", "add_signal_handler", "remove_signal_handler"):
     setattr(Loop, _name, Loop.no_process)
+
+
+def _close(coroutine: Any) -> None:
+    for _ in range(CLOSES_MAX):
+        try:
+            coroutine.close()
+        except BaseException:  # it waits for something while it ends: once more
+            continue
+        return
 
 
 def _outside(what: str, instead: str) -> Nondeterminism:

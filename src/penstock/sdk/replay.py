@@ -151,6 +151,7 @@ class Replay:
         self._closed = True
         self._open.clear()
         self.queries.clear()
+        self.loop.abandon()
         self._main = None
         self.loop.close()
 

@@ -131,7 +131,7 @@ class LocalActivities:
         self._entries = {entry.name: entry for entry in registry}
         self._entries["http"] = entry_of(self._http, name="http")
         self._open: dict[Any, Execution] = {}
-        self._late: set[Execution] = set()
+        self._late: dict[Execution, None] = {}
         self._listeners: list[Callable[[Job, Any], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ident = 0
@@ -395,7 +395,7 @@ class LocalActivities:
         execution.task = None  # which holds the execution: no cycle is left for the collector, which costs a fifth
         if execution.settled:
             if execution in self._late:
-                self._late.discard(execution)
+                del self._late[execution]
                 log.info(
                     "activity.ended-late activity=%s run=%s key=%s",
                     execution.entry.name,
@@ -438,7 +438,7 @@ class LocalActivities:
         elif execution.entry.served.kind == "process":
             self._processes.kill(execution)
         if execution.began and execution.entry.served.kind != "process":
-            self._late.add(execution)
+            self._late[execution] = None
         if execution.entry.served.kind == "thread":
             # It cannot be stopped, and its place is taken until it returns.
             log.warning(

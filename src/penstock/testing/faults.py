@@ -1,0 +1,202 @@
+"""What can break in a simulation, between the engine and its ports: stores, clocks, hints, results (SPEC 13).
+
+`Trouble` is what is broken at this moment, for all nodes; `Fault` one thing that goes wrong at a time. Each stands in a
+scenario as data, so that a scenario can be replayed, and made smaller by leaving some of them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from penstock.errors import StoreError
+from penstock.ports.clock import Handle
+from penstock.ports.store import Append, Appended
+from penstock.testing.loop import SimulationLoop
+
+if TYPE_CHECKING:
+    from penstock.testing.simulator import Node
+
+NOON = 1_767_268_800.0
+"""2026-01-01 12:00 UTC: where the clocks of a simulation begin."""
+SLOW_SECONDS_MAX = 0.4
+
+KINDS = {
+    "crash": "a node dies, `amount` steps after the moment",
+    "power": "all nodes die at once; a commit that nobody was told of is lost",
+    "restart": "a node is closed in order and opened again",
+    "stall": "a node stands still for `amount` seconds, and goes on as if nothing had been",
+    "jump": "a node's clock jumps by `amount` seconds",
+    "slow": "the store takes its time for `amount` seconds",
+    "failing": "what is asked of the store fails, now and then, for `amount` seconds",
+    "full": "the disk is full for `amount` seconds",
+    "partition": "nodes do not hear of each other for `amount` seconds",
+    "late": "the result of an attempt arrives once more, `amount` seconds later",
+    "deaf": "callers do not hear the answers that they are given for `amount` seconds, and ask again",
+}
+"""What a fault does; `amount` of those that last is in seconds."""
+
+
+class Fault(Struct, frozen=True):
+    """One thing that goes wrong."""
+
+    at: float
+    """Seconds since the simulation began."""
+    kind: str
+    node: int = 0
+    amount: float = 0.0
+
+
+class Trouble:
+    """What is broken at this moment."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.counts: Counter[str] = Counter()
+        """What happened, so that one can see that it was rough."""
+        self.slow = 0.0
+        """How likely it is that the store takes long."""
+        self.failing = 0.0
+        self.full = False
+        self.parted = False
+        self.deaf = 0.0
+
+    def heal(self) -> None:
+        self.slow = self.failing = self.deaf = 0.0
+        self.full = self.parted = False
+
+    def delay(self) -> float:
+        """How long the store takes before it begins, or until its answer is there; 0: no time at all."""
+        draw = self.chance.random()
+        if draw < self.slow:
+            return self.chance.random() * SLOW_SECONDS_MAX
+        return 0.002 * draw if draw > 0.6 else 0.0
+
+
+class NodeClock:
+    """The wall clock of one node, which may be set; sleeping goes by the loop's time, as it does in the real one."""
+
+    def __init__(self, loop: SimulationLoop, offset: float = 0.0) -> None:
+        self._loop = loop
+        self.offset = offset
+
+    def now(self) -> float:
+        return NOON + self._loop.time() + self.offset
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
+        return self._loop.call_later(max(0.0, when - self.now()), callback)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class NodeHints:
+    """Words between nodes, which get lost."""
+
+    in_append = False
+    _listeners: dict[str, NodeHints]
+
+    def __init__(
+        self, node: Node, loop: SimulationLoop, trouble: Trouble, listeners: dict[str, NodeHints]
+    ) -> None:
+        self._node, self._loop, self._trouble, self._listeners = node, loop, trouble, listeners
+        self._heard: Callable[[str], None] | None = None
+
+    def listen(self, heard: Callable[[str], None]) -> str:
+        self._heard = heard
+        self._listeners[self._node.name] = self
+        return self._node.name
+
+    def tell(self, address: str, run_id: str) -> None:
+        listener = self._listeners.get(address)
+        if listener is None or listener._heard is None:
+            return
+        if self._trouble.parted:
+            self._trouble.counts["hints lost"] += 1
+            return
+        delay = self._trouble.chance.random() * 0.005
+        node = listener._node
+        self._loop.call_later(delay, listener._heard, run_id, context=node.context)
+
+    def close(self) -> None:
+        if self._listeners.get(self._node.name) is self:
+            del self._listeners[self._node.name]
+
+
+PLAIN = frozenset({"stats", "describe", "transactions", "name", "path"})
+WRITES = frozenset(
+    {
+        "append",
+        "put",
+        "save_snapshots",
+        "publish",
+        "set_global",
+        "drop",
+        "claim",
+        "renew",
+        "pulse",
+        "release",
+    }
+)
+
+
+class FaultyStore:
+    """A store as a node sees it: it takes its time, fails, and is gone with its node."""
+
+    def __init__(self, store: Any, node: Node, trouble: Trouble) -> None:
+        self.store, self._node, self._trouble = store, node, trouble
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.store, name)
+        if name in PLAIN:
+            return method
+
+        async def ask(*args: Any, **named: Any) -> Any:
+            return await self._ask(name, lambda: method(*args, **named))
+
+        setattr(self, name, ask)
+        return ask
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        node = self._node
+
+        async def commit() -> list[Appended | Exception]:
+            results: list[Appended | Exception] = await self.store.append(appends)
+            for append, result in zip(appends, results, strict=True):
+                if isinstance(result, Appended):
+                    node.judge.appended(node, append)
+                    if append.also is not None:
+                        node.judge.appended(node, append.also)
+                else:
+                    self._trouble.counts[f"appends refused: {type(result).__name__}"] += 1
+            return results
+
+        return await self._ask("append", commit)
+
+    async def close(self) -> None:
+        if self._node.place.alive:
+            await self.store.close()
+
+    async def _ask(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+        trouble = self._trouble
+        if not self._node.place.alive:
+            raise StoreError("the node is dead")
+        delay = trouble.delay()
+        if delay:
+            await asyncio.sleep(delay)
+        if trouble.failing and trouble.chance.random() < trouble.failing:
+            trouble.counts["store failures"] += 1
+            raise StoreError("the simulated store fails")
+        if trouble.full and name in WRITES:
+            trouble.counts["disk full"] += 1
+            raise StoreError("the simulated disk is full")
+        result = await work()
+        delay = trouble.delay()
+        if delay:
+            await asyncio.sleep(delay)
+        return result

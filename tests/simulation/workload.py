@@ -1,0 +1,151 @@
+"""Scenarios of the engine's own simulation: a seed says which runs there are, what people do and what breaks.
+
+Each seed draws its own weather: some faults often, some never, so that what hides behind another is found too.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from random import Random
+from typing import Any
+
+from penstock.core.plan import Plan
+from penstock.ports.store import DefinitionRow
+from penstock.testing.faults import KINDS, Fault
+from penstock.testing.simulator import Deed, Scenario, Start, Workload, definition_row
+from simulation.activities import ACTIVITIES
+from simulation.functions import FUNCTIONS, STARTED
+from support.definitions import CHILD, Making, document_of
+
+POOL = 300
+"""Definitions by chance that scenarios choose from."""
+SECONDS = 25.0
+"""Of virtual time in which things break."""
+
+FIVE: dict[str, Any] = {
+    "id": "five",
+    "tasks": {
+        f"t{i}": {
+            "do": "x",
+            **({"after": f"t{i - 1}"} if i else {}),
+            "retry": {"attempts": 6, "first": 0.2},
+        }
+        for i in range(5)
+    },
+}
+NAP: dict[str, Any] = {
+    "id": "nap",
+    "tasks": {
+        "a": {"do": "x", "retry": {"attempts": 5, "first": 0.1}},
+        "wait": {"type": "timer", "delay": "3s", "after": "a"},
+        "b": {"do": "x", "after": "wait", "compensate": "undo"},
+        "go": {"type": "signal", "name": "go", "timeout": "10s", "after": "b"},
+        "again": {"type": "timer", "delay": "500ms", "after": "go"},
+        "c": {"do": "x", "after": "again"},
+    },
+}
+
+
+@cache
+def definition(number: int) -> tuple[DefinitionRow, Plan]:
+    """The definition of that number, the same in every process."""
+    chance = Random(f"definition {number}")
+    making = Making(chance.choice, chance.randint, calm=False)
+    return definition_row({**document_of(making), "id": f"flow{number}"})
+
+
+@lru_cache(maxsize=1)
+def _fixed() -> list[tuple[DefinitionRow, Plan]]:
+    return [definition_row(each) for each in (CHILD, FIVE, NAP)]
+
+
+def workload_of(scenario: Scenario) -> Workload:
+    """What a scenario needs."""
+    numbers = {int(s.definition[4:]) for s in scenario.starts if s.definition.startswith("flow")}
+    return Workload(
+        [*_fixed(), *(definition(number) for number in sorted(numbers))], FUNCTIONS, ACTIVITIES
+    )
+
+
+def scenario_of(seed: int, *, store: str | None = None) -> Scenario:
+    chance = Random(f"scenario {seed}")
+    runs = chance.choice([3, 6, 10, 16])
+    starts = [_start(chance, seed, number) for number in range(runs)]
+    nodes = chance.choice([1, 2, 2, 3])
+    return Scenario(
+        seed=seed,
+        store=store or "memory",
+        nodes=nodes,
+        starts=starts,
+        deeds=_deeds(chance, starts),
+        faults=_faults(chance, nodes),
+        cache_runs=chance.choice([0, 2, 5, 1000]),
+        tasks_max=chance.choice([1, 3, 1000, 1000]),
+    )
+
+
+def _start(chance: Random, seed: int, number: int) -> Start:
+    kind = chance.random()
+    if kind < 0.4:
+        name = f"flow{chance.randrange(POOL)}"
+    elif kind < 0.55:
+        name = chance.choice(["five", "nap"])
+    else:
+        name = chance.choice(STARTED).__name__
+    id = "run" if number == 0 else f"s{seed}-{number}"
+    given: dict[str, Any] = {"n": chance.randrange(6)}
+    if not name.startswith("fn_"):
+        given["items"] = [1, 2, 3][: chance.randrange(4)]
+    return Start(round(chance.random() * 6, 3), id, name, given)
+
+
+def _deeds(chance: Random, starts: list[Start]) -> list[Deed]:
+    found: list[Deed] = []
+    for start in starts:
+        if chance.random() < 0.35:
+            act = chance.choice(
+                [
+                    "cancel",
+                    "cancel",
+                    "terminate",
+                    "pause",
+                    "pause",
+                    "snapshot",
+                    "snapshot",
+                    "signal",
+                ]
+            )
+            name = chance.choice(["go", "stop", "approve", "add"]) if act == "signal" else ""
+            found.append(Deed(round(start.at + chance.random() * 15, 3), act, start.id, name))
+    return found
+
+
+def _faults(chance: Random, nodes: int) -> list[Fault]:
+    faults: list[Fault] = []
+    for kind in KINDS:
+        if chance.random() < 0.45:
+            continue
+        for _ in range(chance.choice([1, 1, 2, 4])):
+            faults.append(
+                Fault(
+                    round(chance.random() * SECONDS, 3),
+                    kind,
+                    chance.randrange(nodes),
+                    _amount(chance, kind),
+                )
+            )
+    return sorted(faults, key=lambda each: each.at)
+
+
+def _amount(chance: Random, kind: str) -> float:
+    match kind:
+        case "crash":
+            return float(chance.choice([0, 3, 20, 60, 200]) + chance.randrange(20))
+        case "jump":
+            return chance.choice([-30.0, -2.0, 0.5, 7.0, 40.0])
+        case "stall":
+            return chance.choice([0.5, 3.0, 9.0])
+        case "late":
+            return chance.random() * 3
+        case _:
+            return chance.choice([0.3, 1.0, 4.0])
