@@ -17,6 +17,7 @@ from penstock.core.plan import COST_MAX, Guard
 from penstock.errors import ExpressionError, PenstockError
 from penstock.expr import tree as t
 from penstock.expr.schema import compile_schema
+from penstock.verify.samples import resolve
 from penstock.verify.solver import Answer, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import Types
 
@@ -192,7 +193,10 @@ class Cases:
         found = [*_around([*constants, *bounds], sure=sure), *_JUNK]
         if schema is None:
             return found
-        check = compile_schema(schema)
+        try:
+            check = compile_schema(schema)
+        except (PenstockError, ExpressionError, ValueError):
+            return found
         fitting = [
             v
             for v in found
@@ -201,28 +205,40 @@ class Cases:
         for extra in _examples(schema):
             if extra not in fitting and not check.problems(extra):
                 fitting.append(extra)
+        if len(read) == 3 and read[0] == "tasks" and None not in fitting:
+            fitting.append(None)  # of a task that was skipped, or has not run
         return fitting or found
 
     def _schema(self, read: Read) -> tuple[Any, bool]:
         """The schema of a value and whether it is always there; None if nothing is known."""
         for length in range(len(read), 0, -1):
             if read[:length] in self._schemas:
-                schema, required = self._schemas[read[:length]], read[0] == "input"
+                root = schema = self._schemas[read[:length]]
+                required = read[0] == "input"
                 for name in read[length:]:
-                    if not isinstance(schema, dict) or "$ref" in schema:
+                    node = resolve(schema, root)
+                    if not isinstance(node, Mapping):
                         return None, False
-                    node = cast("dict[str, Any]", schema)
-                    properties = node.get("properties")
-                    if node.get("type") != "object" or not isinstance(properties, dict):
+                    rules = cast("Mapping[str, Any]", node)
+                    properties = cast("Mapping[str, Any]", rules.get("properties") or {})
+                    if rules.get("type") != "object" or name not in properties:
                         return None, False
-                    if name not in properties:
-                        return None, False
-                    required = required and name in node.get("required", ())
-                    schema = cast("dict[str, Any]", properties)[name]
-                if not isinstance(schema, dict) or "$ref" in schema:
-                    return None, False
-                return cast("dict[str, Any]", schema), required
+                    required = required and name in rules.get("required", ())
+                    schema = properties[name]
+                return _alone(schema, root), required
         return None, False
+
+
+def _alone(schema: Any, root: Any) -> Any:
+    """The schema so that it can stand without what it is part of; None if it can't."""
+    found = resolve(schema, root)
+    if not isinstance(found, dict):
+        return None
+    rules = cast("dict[str, Any]", found)
+    if "$ref" not in repr(rules):
+        return rules
+    shared = cast("dict[str, Any]", root).get("$defs") if isinstance(root, dict) else None
+    return None if shared is None else {**rules, "$defs": shared}
 
 
 Values = dict[Read, Any]
