@@ -25,12 +25,14 @@ from penstock.verify.driving import (
     ran,
 )
 from penstock.verify.fragments import Exploration
+from penstock.verify.knowledge import asked_at
 from penstock.verify.models import Trail
 from penstock.verify.mutexes import Holding, suspects
 from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, rehearse
 from penstock.verify.scenario import Scenario, Shows
+from penstock.verify.scopes import place
 from penstock.verify.solver import Solver
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
@@ -78,9 +80,8 @@ def cases_of(subject: Subject) -> Cases:
         for node in scope.nodes.values()
     }
     types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
-    return Cases(
-        schemas, types, Solver(units=subject.budget.solver, questions=subject.budget.questions)
-    )
+    solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+    return Cases(schemas, types, solver, asked_at(subject))
 
 
 def schemas_of(subject: Subject) -> dict[Read, object]:
@@ -403,14 +404,3 @@ def _said(code: str, id: str, scope: ScopePlan) -> str:
             return f"{where} may come to where nothing is open and no end was reached"
         case _:
             return f"{where} may come to where all that is open waits for itself"
-
-
-def place(scope: ScopePlan, id: str) -> Path:
-    """Where a task stands in the document; a natural loop is no place of its own."""
-    path: Path = ("tasks", id)
-    cursor = scope
-    while cursor.parent is not None:
-        if cursor.kind != "natural":
-            path = ("tasks", cursor.owner, "config", "body", *path)
-        cursor = cursor.parent
-    return path

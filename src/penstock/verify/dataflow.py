@@ -22,7 +22,7 @@ from penstock.verify.cases import ABSENT, Read, Values
 from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
 from penstock.verify.escapes import Escape, dead, fails, not_done
-from penstock.verify.knowledge import Knowledge, Known
+from penstock.verify.knowledge import Known, knowledge_of
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
@@ -59,7 +59,7 @@ def check_dataflow(subject: Subject) -> None:
 class DataFlow:
     def __init__(self, subject: Subject) -> None:
         self._subject, self._plan = subject, subject.plan
-        self._knowledge = Knowledge(subject)
+        self._knowledge = knowledge_of(subject)
         self._player = Player(subject.plan, self._knowledge)
         self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
         self._orders = Orders(subject.plan)

@@ -6,7 +6,7 @@ stays as it was; what a `transform` computed is replaced by its formula, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from penstock.expr.compile import Expression
 from penstock.expr.tree import Bind, Comprehension, Has, Ident, Index, Literal, Select, children
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import check
+from penstock.verify.cases import Asked, Stand
 from penstock.verify.certain import Certain, Ended, dominators
 from penstock.verify.outputs import output_schema
 from penstock.verify.samples import resolve
@@ -35,6 +36,49 @@ class Known:
     asks: tuple[Ask, ...]
     formulas: Mapping[Read, Tree]
     over: frozenset[str]
+
+
+def knowledge_of(subject: Subject) -> Knowledge:
+    """Made when first asked."""
+    if subject.knowledge is None:
+        subject.knowledge = Knowledge(subject)
+    return subject.knowledge
+
+
+def asked_at(subject: Subject) -> dict[str, Asked]:
+    """By condition that reads what tasks have given or computed."""
+    found: dict[str, Asked] = {}
+    for scope in subject.plan.scopes.values():
+        for node in scope.nodes.values():
+            for guard, ended in _guards(node):
+                if not any(read[0] in ("tasks", "data") for read in guard.expression.reads):
+                    continue
+                knowledge = knowledge_of(subject)
+                known = knowledge.at(scope, node) if ended else knowledge.before(scope, node)
+                types = known.types.tasks
+                whole = {r[1] for r in guard.expression.reads if len(r) == 3 and r[2] == "output"}
+                done = frozenset(
+                    id for id in whole & known.over if types[id].statuses == ("COMPLETED",)
+                )
+                expression = knowledge.expression(guard.expression, known)
+                stand = guard if expression is guard.expression else Stand(guard.text, expression)
+                before = found.get(guard.text)
+                if before is not None:
+                    done &= before.completed
+                    same = before.guard.expression.tree == expression.tree
+                    stand = stand if same else Guard(guard.text, knowledge.environment)
+                found[guard.text] = Asked(done, stand)
+    return found
+
+
+def _guards(node: Node) -> Iterator[tuple[Guard, bool]]:
+    """What decides at a task, and whether it is asked once that is over, well."""
+    for guard in (*node.conditions, *node.formulas.values()):
+        if isinstance(guard, Guard):
+            yield guard, False
+    for out in node.outs if node.loop is None else ():
+        if out.edge.guard is not None:
+            yield out.edge.guard, out.edge.on != "error"
 
 
 class Knowledge:

@@ -238,6 +238,68 @@ tasks:
     assert verification.verdict("3.6") == "refuted"
 
 
+def test_a_whole_output_is_not_null_once_its_task_has_completed() -> None:
+    verification = verified("""
+tasks:
+  ask: {do: x, outputSchema: {enum: [p, q]}}
+  next: {do: x, after: ask}
+  split: {type: gateway, kind: exclusive, after: next}
+  p: {do: x}
+  q: {do: x}
+  many:
+    type: map
+    items: "[1]"
+    after: [p, q]
+    body:
+      tasks: {again: {type: gateway, kind: exclusive}, one: {do: x}, two: {do: x}}
+      links:
+        - {from: again, to: one, when: 'tasks.ask.output == "p"'}
+        - {from: again, to: two, when: 'tasks.ask.output == "q"'}
+links:
+  - {from: split, to: p, when: 'tasks.ask.output == "p"'}
+  - {from: split, to: q, when: 'tasks.ask.output == "q"'}
+""")
+    assert verification.verdict("3.2") == verification.verdict("3.3") == "proved", verification
+
+
+def test_a_condition_over_what_was_computed_is_one_over_the_input() -> None:
+    verification = verified("""
+inputSchema: {type: object, required: [n], properties: {n: {type: integer}}}
+tasks:
+  count: {type: transform, set: {big: input.n > 3}}
+  split: {type: gateway, kind: exclusive, after: count}
+  p: {do: x}
+  q: {do: x}
+links:
+  - {from: split, to: p, when: tasks.count.output.big}
+  - {from: split, to: q, when: input.n <= 3}
+""")
+    assert verification.verdict("3.2") == verification.verdict("3.3") == "proved", verification
+
+
+def test_a_doubt_that_branches_settle_leaves_a_proof() -> None:
+    """Parts are explored without what held before them; the solver knows."""
+    verification = verified("""
+inputSchema: {type: object, required: [n], properties: {n: {type: integer}}}
+tasks:
+  first: {type: gateway, kind: exclusive, default: q}
+  p: {do: x}
+  q: {do: x}
+  second: {type: gateway, kind: exclusive, after: p}
+  r: {do: x}
+  s: {do: x}
+  both: {do: x, after: [r, s]}
+  end: {type: end, after: [both, q]}
+links:
+  - {from: first, to: p, when: input.n > 3}
+  - {from: first, to: q}
+  - {from: second, to: r, when: input.n > 100}
+  - {from: second, to: s, when: input.n > 2 && input.n <= 100}
+""")
+    assert [f for f in verification.findings if f.level != "note"] == []
+    assert verification.verdict("3.2") == verification.verdict("3.3") == "proved", verification
+
+
 # --- types from annotations ------------------------------------------------------------------------------------------
 
 
