@@ -251,13 +251,16 @@ def _sarif(found: list[Verified]) -> dict[str, Any]:
 
     from penstock.verify.sarif import sarif
 
+    def page(code: str) -> str:
+        file = pages() / f"{code}.md"
+        return file.read_text(encoding="utf-8") if file.is_file() else ""
+
     def explain(code: str) -> str:
-        page = pages() / f"{code}.md"
-        return first_sentence(page.read_text(encoding="utf-8")) if page.is_file() else ""
+        return first_sentence(page(code)) if page(code) else ""
 
     findings = [finding for each in found for finding in each.findings]
     proofs = {each.source: each.proofs for each in found}
-    return sarif(findings, proofs, version=version("penstock"), explain=explain)
+    return sarif(findings, proofs, version=version("penstock"), explain=explain, page=page)
 
 
 def _svg(each: Verified) -> str:
