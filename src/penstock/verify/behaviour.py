@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.core.plan import Node, ScopePlan, environment
+from penstock.core.plan import Edge, Node, ScopePlan, environment
 from penstock.dsl.finding import Path
 from penstock.model.run import PENDING
 from penstock.verify.cases import Cases, Read
@@ -244,8 +244,7 @@ class Behaviour:
         waits = [
             edge.source
             for edge in scope.nodes[id].arrivals
-            if edge.on == "error"
-            and self._by_hand(scope.nodes[scope.inner.get(edge.source, edge.source)])
+            if edge.on == "error" and self._by_hand(_source(scope, edge))
         ]
         if waits:
             message = f"`{path}` runs only if an operator fails `{waits[0]}` by hand"
@@ -385,6 +384,15 @@ class Seen:
 def _counts(node: Node) -> bool:
     """A task that is to run some time."""
     return node.loop is None and node.type not in ("start", "end")
+
+
+def _source(scope: ScopePlan, edge: Edge) -> Node:
+    """The task that a link comes from; it may be in a natural loop that the link leaves."""
+    while edge.source in scope.inner:
+        loop = scope.nodes[scope.inner[edge.source]].loop
+        assert loop is not None
+        scope = loop
+    return scope.nodes[edge.source]
 
 
 def _owner(scope: ScopePlan) -> str:

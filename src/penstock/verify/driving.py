@@ -129,6 +129,9 @@ class Driver:
                     self._through(part, went or Way(failed=True), route)
                 else:
                     self._task(fragment.scope, move.verb, move.id, went, route)
+            for id, way in move.ways:
+                if id != move.id and way.failed:  # as soon as it began
+                    route.acts.append(("fail", _path(fragment.scope, id)))
             route.asks += move.asks
 
     def _through(self, fragment: Fragment, way: Way, route: Route) -> None:
