@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.core.plan import INTERNAL, Edge, Node, ScopePlan
-from penstock.verify.instants import racy, rescuable, rushes
 from penstock.verify.certain import dominators
+from penstock.verify.instants import racy, rescuable, rushes
 from penstock.verify.space import Explored
 
 CHUNK = 16
