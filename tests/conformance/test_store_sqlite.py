@@ -94,23 +94,20 @@ db.execute("ROLLBACK")
 async def test_a_busy_database_is_tried_again_while_the_loop_goes_on(
     path: Path, threaded: bool
 ) -> None:
-    async with opened(path, threaded=threaded) as store:
+    async with opened(path, threaded=threaded, busy_seconds_max=60) as store:
         (row,) = await put(store, new("a"))
-        with process(HOLD, path, 0.25) as child:
+        with process(HOLD, path, 0) as child:
             assert said(child) == "held"
-            tell(child)
             writing = asyncio.ensure_future(store.append([more(row, b"late")]))
-            gaps, last = [], time.perf_counter()
-            while not writing.done():
+            turns = 0
+            while store.stats()["busy"] < 2 or turns < 10:  # of the loop, while it is tried again
                 await asyncio.sleep(0.001)
-                gaps.append(time.perf_counter() - last)
-                last = time.perf_counter()
+                turns += 1
                 assert await store.find("a") is not None  # reading is never locked out
-            (outcome,) = await writing
+                assert not writing.done()
+            tell(child)
+            (outcome,) = await asyncio.wait_for(writing, 60)
         assert isinstance(outcome, Appended)
-        assert store.stats()["busy"] >= 2
-        assert len(gaps) >= 10, "the loop stood still"
-        assert sorted(gaps)[len(gaps) // 2] < 0.1
 
 
 async def test_a_database_that_stays_locked_is_said_to_be_and_nothing_is_written(

@@ -58,7 +58,7 @@ async def talk(engine: Engine, *names: str) -> None:
         await run.result()
 
 
-async def until(holds: Any, seconds: float = 10.0) -> None:
+async def until(holds: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not happen"
