@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Literal, TypedDict
 
 from penstock import Fail, Retry, activity
 
@@ -15,15 +16,36 @@ PRICES = {"pen": 250, "ink": 900, "paper": 450, "ruler": 320, "desk": 24_900, "A
 _hiccups: set[str] = set()
 
 
+# What activities give: `penstock verify` knows from these types what tasks can read.
+class Order(TypedDict):
+    customer: str
+    skus: list[str]
+
+
+class Customer(TypedDict):
+    name: str
+    level: Literal["gold", "new"]
+
+
+class Payment(TypedDict):
+    payment: str
+    cents: int
+
+
+class Parcel(TypedDict):
+    parcel: str
+    note: str
+
+
 @activity
-async def take_order(customer: str = "ann", skus: list[str] | None = None) -> dict[str, object]:
+async def take_order(customer: str = "ann", skus: list[str] | None = None) -> Order:
     """What is ordered: given as the run's input (`-i customer=bob`), or our favourite order."""
     await asyncio.sleep(0.6)
     return {"customer": customer, "skus": skus or ["pen", "ink", "paper", "ruler"] * 2}
 
 
 @activity
-async def check_customer(customer: str) -> dict[str, object]:
+async def check_customer(customer: str) -> Customer:
     """Who is it, and how good a customer?"""
     await asyncio.sleep(1.5)
     return {"name": customer, "level": "gold" if customer == "ann" else "new"}
@@ -51,7 +73,7 @@ async def price_order(skus: list[str]) -> int:
 
 
 @activity(retry=Retry(attempts=5, first=2.0, jitter=0.0), timeout=10)
-async def charge_card(card: str, cents: int, order: str) -> dict[str, object]:
+async def charge_card(card: str, cents: int, order: str) -> Payment:
     """The first try times out at the bank, as first tries do; the second goes through."""
     await asyncio.sleep(1.2)
     if order not in _hiccups:
@@ -79,9 +101,7 @@ async def choose_gift(name: str) -> str:
 
 
 @activity
-async def ship_parcel(
-    things: list[str] | str, gift: str | None = None, note: str = ""
-) -> dict[str, object]:
+async def ship_parcel(things: list[str] | str, gift: str | None = None, note: str = "") -> Parcel:
     await asyncio.sleep(1.5)
     parcel = things if isinstance(things, str) else f"{len(things)} things"
     return {"parcel": parcel + (f" and {gift}" if gift else ""), "note": note}

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.sqlite import SqliteStore, database, listing
-from penstock.adapters.sqlite import store as store_module
+from penstock.adapters.sqlite import SqliteStore, connections, database, listing
 from penstock.errors import (
     Fenced,
     RevisionConflict,
@@ -95,23 +94,20 @@ db.execute("ROLLBACK")
 async def test_a_busy_database_is_tried_again_while_the_loop_goes_on(
     path: Path, threaded: bool
 ) -> None:
-    async with opened(path, threaded=threaded) as store:
+    async with opened(path, threaded=threaded, busy_seconds_max=60) as store:
         (row,) = await put(store, new("a"))
-        with process(HOLD, path, 0.25) as child:
+        with process(HOLD, path, 0) as child:
             assert said(child) == "held"
-            tell(child)
             writing = asyncio.ensure_future(store.append([more(row, b"late")]))
-            gaps, last = [], time.perf_counter()
-            while not writing.done():
+            turns = 0
+            while store.stats()["busy"] < 2 or turns < 10:  # of the loop, while it is tried again
                 await asyncio.sleep(0.001)
-                gaps.append(time.perf_counter() - last)
-                last = time.perf_counter()
+                turns += 1
                 assert await store.find("a") is not None  # reading is never locked out
-            (outcome,) = await writing
+                assert not writing.done()
+            tell(child)
+            (outcome,) = await asyncio.wait_for(writing, 60)
         assert isinstance(outcome, Appended)
-        assert store.stats()["busy"] >= 2
-        assert len(gaps) >= 10, "the loop stood still"
-        assert sorted(gaps)[len(gaps) // 2] < 0.1
 
 
 async def test_a_database_that_stays_locked_is_said_to_be_and_nothing_is_written(
@@ -150,7 +146,7 @@ async def test_reads_never_see_what_is_not_committed(path: Path) -> None:
     store = SqliteStore(path)
     store.connection_class = Peeking
     await store.open()
-    reader = store._reader  # pyright: ignore[reportPrivateUsage]
+    reader = store._db.reader  # pyright: ignore[reportPrivateUsage]
     await put(store, new("a"))
     assert seen == [0]
     assert await store.find("a") is not None
@@ -237,7 +233,7 @@ async def test_a_database_at_its_page_limit_refuses_whole_and_goes_on(path: Path
     """The same where no small disk can be had: SQLite's own limit says SQLITE_FULL too."""
 
     def limit(store: SqliteStore, pages: int) -> None:
-        writer = store._writer  # pyright: ignore[reportPrivateUsage]
+        writer = store._db.writer  # pyright: ignore[reportPrivateUsage]
         assert writer is not None
         writer.execute(f"PRAGMA max_page_count={pages}")
 
@@ -464,7 +460,7 @@ async def test_a_forked_child_neither_owns_nor_disturbs(path: Path) -> None:
         if child == 0:  # pragma: no cover
             status = 1
             try:
-                store._open(store._writer)  # pyright: ignore[reportPrivateUsage]
+                store._db.live(store._db.writer)  # pyright: ignore[reportPrivateUsage]
             except StoreError as error:
                 status = 0 if "fork" in str(error) else 2
             finally:
@@ -497,7 +493,7 @@ asyncio.run(main())
 async def test_the_log_stays_short_while_others_write_too(
     path: Path, threaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "WAL_FRAMES_MAX", 100)
+    monkeypatch.setattr(connections, "WAL_FRAMES_MAX", 100)
     async with opened(path, threaded=threaded) as store:
         await put(store, new("shared"))
         owner = await store.claim("node", "")
@@ -615,8 +611,8 @@ async def test_after_a_lost_answer_its_own_records_are_looked_for(path: Path) ->
 async def test_a_log_that_others_made_long_is_copied_back_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "WAL_FRAMES_MAX", 500)
-    monkeypatch.setattr(store_module, "LOG_BYTES_KEPT", 1_000_000)
+    monkeypatch.setattr(connections, "WAL_FRAMES_MAX", 500)
+    monkeypatch.setattr(connections, "LOG_BYTES_KEPT", 1_000_000)
     async with opened(path) as store, opened(path) as other:
         assert await store.claim("node", "") is not None
         for n in range(20):

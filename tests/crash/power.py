@@ -25,7 +25,7 @@ import penstock
 from crash import disk, victim, workload
 from crash.harness import Nursery, Story
 from crash.judge import Books, Trace, Verdict, judge
-from penstock.adapters.sqlite import store as sqlite_store
+from penstock.adapters.sqlite import connections as sqlite_connections
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine import points
 from penstock.engine.audit import audit
@@ -71,7 +71,7 @@ def record(folder: Path, runs: int) -> None:
     vfs = disk.Vfs(recorder)
     points.reach = None
     victim.small()
-    sqlite_store.WAL_FRAMES_MAX = 40
+    sqlite_connections.WAL_FRAMES_MAX = 40
     SqliteStore.connection_class = disk.Connection  # type: ignore[assignment]
     append = SqliteStore.append
 

@@ -27,7 +27,7 @@ from crash.victim import SQLITE_POINTS
 from penstock.engine.points import POINTS
 from support.postgres import Server, serving
 
-ELSEWHERE = ("request.", "inside.", "generation.", "batch.", "route.", "outbox.")
+ELSEWHERE = ("request.", "inside.", "generation.", "batch.", "resume.", "route.", "outbox.")
 """Points that have lives of their own: `test_transactions.py`, `test_control.py`, `test_bus.py`."""
 RUNS_A_POINT = 40
 WORKERS = 2

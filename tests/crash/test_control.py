@@ -1,4 +1,4 @@
-"""A process killed while it opens a generation, answers a reset or works on a batch: nothing is doubled, nothing lost."""
+"""A process killed while it opens a generation, answers a reset, works on a batch or resumes a definition: nothing is doubled, nothing lost."""
 
 from __future__ import annotations
 
@@ -66,6 +66,10 @@ async def main():
                 pass
             points.reach = reach
             await run.retry(command_id="once")
+        elif {act!r} == "resume":
+            await engine.pause_definition("line", by="ann", reason="incident")
+            await (await engine.get("r0")).signal("go")  # `b` waits
+            await engine.resume_definition("line", by="bob", reason="over")
         else:
             batch = await engine.batch("signal", definition="line", arguments={{"name": "go"}}, id="b")
             await engine.batches.wait("b")
@@ -74,8 +78,15 @@ asyncio.run(main())
 """
 
 
-def die(tmp_path: Path, act: str, point: str) -> str:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'a.db'}"
+    return request.getfixturevalue("postgres_url")
+
+
+def die(tmp_path: Path, act: str, point: str, url: str = "") -> str:
+    url = url or f"sqlite:///{tmp_path / 'a.db'}"
     text = VICTIM.format(here=str(HERE), point=point, url=url, steps=STEPS, act=act)
     done = subprocess.run(
         [sys.executable, "-c", text],
@@ -123,3 +134,29 @@ async def test_a_batch_goes_on_and_does_nothing_twice(tmp_path: Path, point: str
             await asyncio.wait_for(run.result(), 10)
             types = [item.type for item in await run.history()]
             assert types.count("signal_received") == 1, number
+
+
+@pytest.mark.parametrize("point", ["resume.written", "resume.dropped"])
+async def test_a_definition_is_resumed_or_still_paused(
+    tmp_path: Path, url: str, point: str
+) -> None:
+    die(tmp_path, "resume", point, url)
+    async with penstock.open(url, activities=[work]) as engine:
+        run = await engine.get("r0")
+        told = [(act.act, act.by) for act in await engine.definition_acts("line")]
+        assert told == [("pause", "ann"), ("resume", "bob")]
+        paused = [each.definition for each in await engine.paused_definitions()]
+        if point == "resume.written":
+            assert paused == ["line"]
+            assert "pause" in [reason.kind for reason in await run.why()]
+            assert "task_completed" not in [item.type for item in await run.history()][2:]
+            # Whoever got no answer asks again.
+            await engine.resume_definition("line", by="bob")
+            told = [(act.act, act.by) for act in await engine.definition_acts("line")]
+            assert told == [("pause", "ann"), ("resume", "bob"), ("resume", "bob")]
+        else:
+            assert paused == []
+            with pytest.raises(penstock.Rejected, match="is not paused"):
+                await engine.resume_definition("line", by="bob")
+        assert await engine.paused_definitions() == []
+        assert await asyncio.wait_for(run.result(), 60) == "b"

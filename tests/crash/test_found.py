@@ -59,7 +59,7 @@ async def test_a_run_cancelled_before_its_attempt_has_begun_ends_at_once() -> No
 
         await second.cancel()
         with pytest.raises(RunFailed, match="CANCELLED"):
-            await asyncio.wait_for(second.result(), 5)
+            await asyncio.wait_for(second.result(), 60)
         assert begun == ["first"]
 
 
@@ -73,7 +73,7 @@ async def test_after_a_crash_an_attempt_begins_only_once_the_loss_of_the_last_is
     ) as engine:
         await engine.register(WAITS)
         await engine.start("waits", "a", id="a")
-        await asyncio.wait_for(some.wait(), 5)
+        await asyncio.wait_for(some.wait(), 60)
         copy = as_a_kill_leaves_it(database)
 
     append = SqliteStore.append
@@ -88,12 +88,12 @@ async def test_after_a_crash_an_attempt_begins_only_once_the_loss_of_the_last_is
     monkeypatch.setattr(SqliteStore, "append", refuse)
     begun.clear()
     async with penstock.open(f"sqlite:///{copy}", activities=[waits], settings=settings) as engine:
-        await asyncio.wait_for(refused.wait(), 5)
+        await asyncio.wait_for(refused.wait(), 60)
         for _ in range(20):
             await asyncio.sleep(0)
         assert begun == []
         some.clear()
-        await asyncio.wait_for(some.wait(), 5)
+        await asyncio.wait_for(some.wait(), 60)
         assert "task_lost" in [item.event.type for item in await (await engine.get("a")).history()]
         assert begun == ["a"]
 
@@ -120,7 +120,7 @@ async def test_a_hint_during_recovery_begins_nothing_that_a_dead_process_had_beg
         await engine.register(ONCE)
         for name in "abc":
             await engine.start("once", name, id=name)
-        await asyncio.wait_for(some.wait(), 5)
+        await asyncio.wait_for(some.wait(), 60)
         copy = as_a_kill_leaves_it(path)
     begun.clear()
 
@@ -138,7 +138,7 @@ async def test_a_hint_during_recovery_begins_nothing_that_a_dead_process_had_beg
     ) as engine:
         for name in "abc":
             with pytest.raises(RunFailed, match="at most once"):
-                await asyncio.wait_for((await engine.get(name)).result(), 5)
+                await asyncio.wait_for((await engine.get(name)).result(), 60)
     assert begun == []
 
 
@@ -259,12 +259,12 @@ async def test_an_end_whose_results_could_not_be_stored_is_not_taken_for_a_clean
             await engine.register(ONCE)
             begun.extend("xy")  # so that the next sets the event
             await engine.start("once", "a", id="a")
-            await asyncio.wait_for(some.wait(), 5)
+            await asyncio.wait_for(some.wait(), 60)
             patch.setattr(SqliteStore, "append", fail)
 
     async with penstock.open(url, activities=[waits_once], settings=settings) as engine:
         with pytest.raises(RunFailed, match="at most once"):
-            await asyncio.wait_for((await engine.get("a")).result(), 5)
+            await asyncio.wait_for((await engine.get("a")).result(), 60)
     assert begun == ["x", "y", "a"]
 
 
@@ -288,5 +288,5 @@ async def test_a_run_that_leaves_the_memory_while_others_are_loaded_is_loaded_ag
         monkeypatch.setattr(Turns, "load", load_and_forget)
         local.engine.refresh(run.id)
         await run.signal("go", 1)
-        assert await asyncio.wait_for(run.result(), 5) == 1
+        assert await asyncio.wait_for(run.result(), 60) == 1
         assert not left

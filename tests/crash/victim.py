@@ -18,7 +18,8 @@ import msgspec
 import penstock
 from crash import workload
 from crash.workload import Wanted, trace
-from penstock.adapters.sqlite import store as sqlite_store
+from penstock.adapters.sqlite import SqliteStore
+from penstock.adapters.sqlite import connections as sqlite_connections
 from penstock.engine import attempts, points, recovery
 from penstock.engine.engine import Settings
 from penstock.errors import Rejected, RunFailed
@@ -126,7 +127,7 @@ def ring(bell: str, word: str = "open") -> None:
 
 def small() -> None:
     """Make rare things common: checkpoints, snapshots, evictions, several chunks of recovery, long attempts."""
-    sqlite_store.WAL_FRAMES_MAX = 150
+    sqlite_connections.WAL_FRAMES_MAX = 150
     snapshots.EVENTS_MIN = 8
     recovery.CHUNK = 12
     attempts.LONG_SECONDS = 0.002
@@ -216,7 +217,7 @@ async def live(orders: Orders) -> bool:
     """True once all runs have ended; False after a stop on the way."""
     watch = Points(orders)
     points.reach = watch.reach
-    sqlite_store.SqliteStore.connection_class = Connection
+    SqliteStore.connection_class = Connection
     small()
     workload.seconds_max = orders.seconds
     done = acknowledged(orders.log)  # before this life makes the file

@@ -12,6 +12,7 @@ import pytest
 
 import penstock
 from penstock import Engine, Rejected, activity
+from penstock.engine import awaiting
 from penstock.testing.harness import Harness, harness
 
 GO = "id: go\ntasks:\n  s: {type: signal, name: go}\n"
@@ -25,7 +26,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else f"memory:{tmp_path.name}"
 
 
-async def until(holds: Any, seconds: float = 5.0) -> None:
+async def until(holds: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not happen"
@@ -93,11 +94,9 @@ async def test_a_slow_one_misses_events_and_delays_nobody(tmp_path: Path) -> Non
     let_go = threading.Event()
     async with penstock.open(f"sqlite:///{tmp_path}/a.db") as engine:
         await engine.register(TALK)
-        slow = engine.on(None, lambda _: let_go.wait(30), limit=10)
-        began = time.monotonic()
+        slow = engine.on(None, lambda _: let_go.wait(300), limit=10)
         for number in range(20):
             await talk(engine, number)
-        assert time.monotonic() - began < 5
         assert (slow.waiting, slow.dropped) == (10, 50)
         let_go.set()
         await until(lambda: slow.heard == 10)
@@ -157,8 +156,12 @@ async def test_events_of_other_processes_are_heard_in_order(url: str) -> None:
             assert [seq for id, seq in heard["owner"] if id == f"r{number}"] == [1, 2, 3]
 
 
-async def test_results_come_back_at_once_to_the_process_that_asked(url: str) -> None:
-    """The standby is told by the owner; it does not look again and again."""
+async def test_results_come_back_at_once_to_the_process_that_asked(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The standby is told by the owner: who looked for himself would wait for longer than this test may take."""
+    for name in ("ASK_SECONDS", "NET_SECONDS"):
+        monkeypatch.setattr(awaiting, name, 600.0)
 
     @activity
     async def nap() -> str:
@@ -173,13 +176,11 @@ async def test_results_come_back_at_once_to_the_process_that_asked(url: str) -> 
         await owner.register("id: nap\ntasks:\n  n: {do: nap}\n")
         for asks in (standby, outside):
             run = await asks.start("nap")
-            assert await run.result() == "rested"  # whoever waits first tells where it listens
-            ended = {item.type: item.at for item in await run.history()}["run_completed"]
-            assert time.time() - ended < 0.5
+            async with asyncio.timeout(60):
+                assert await run.result() == "rested"  # who waits first tells where it listens
             run = await asks.start("nap")
-            seen = [change.type async for change in run.watch()]
-            ended = {item.type: item.at for item in await run.history()}["run_completed"]
-            assert time.time() - ended < 0.5
+            async with asyncio.timeout(60):
+                seen = [change.type async for change in run.watch()]
             assert seen[0] == "run_started"
             assert seen[-1] == "run_completed"
 

@@ -17,7 +17,7 @@ import pytest
 
 import penstock
 from penstock import Engine, EventBatch, Rejected
-from penstock.engine import projection as module
+from penstock.engine import projection, projections
 from penstock.testing.harness import harness
 
 TALK = "id: talk\ntasks:\n  p: {type: publish, topic: t, payload: {n: '${input}'}}\n"
@@ -58,7 +58,7 @@ async def talk(engine: Engine, *names: str) -> None:
         await run.result()
 
 
-async def until(holds: Any, seconds: float = 10.0) -> None:
+async def until(holds: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not happen"
@@ -153,8 +153,8 @@ async def test_a_follower_that_is_silent_is_taken_over_from_and_may_not_go_on(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after SIGSTOP: the position is moved by one of them only."""
-    monkeypatch.setattr(module, "LEASE_SECONDS", 0.3)
-    monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(projection, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(projections, "BEAT_SECONDS", 0.1)
     first, second = Copy(), Copy()
     async with penstock.open(url) as engine, penstock.open(url) as other:
         await engine.register(TALK)

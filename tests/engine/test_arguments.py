@@ -16,12 +16,11 @@ import pytest
 
 from penstock import Engine, Run
 from penstock.adapters.memory import MemoryStore
-from penstock.adapters.postgres import PostgresStore
-from penstock.adapters.sqlite.store import SqliteStore
 from penstock.model.token import Token, token_text
-from penstock.ports.store import Query, Store
+from penstock.ports.store import Query
 from penstock.sdk.projection import Projection
 from penstock.testing.harness import Harness, SkipClock, harness
+from support.stores import Make
 from support.wrong import WRONG, WRONG_FOR_STORES, complaint, named, places
 
 DEFINITION = {
@@ -34,21 +33,13 @@ DEFINITION = {
 }
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture
 async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_store: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Harness]:
     monkeypatch.chdir(tmp_path)  # some of the wrong values are good names of files
     clock = SkipClock()
-    store: Store
-    match request.param:
-        case "memory":
-            store = MemoryStore(clock=clock.now)
-        case "sqlite":
-            store = SqliteStore(tmp_path / "runs.db", clock=clock.now)
-        case _:
-            store = PostgresStore(request.getfixturevalue("postgres_url"), clock=clock.now)
-    async with harness(store=store, clock=clock) as made:
+    async with harness(store=make_store(clock=clock.now), clock=clock) as made:
         await made.register(DEFINITION)
         yield made
 

@@ -291,7 +291,7 @@ class SmallDisk:
 
     def limit(self, engine: Any, pages: int) -> None:
         if not self.mounted:
-            engine._runs.engine.store._writer.execute(f"PRAGMA max_page_count={pages}")
+            engine._runs.engine.store._db.writer.execute(f"PRAGMA max_page_count={pages}")
 
     def grow(self, engine: Any) -> None:
         if self.mounted:

@@ -106,9 +106,15 @@ async def test_a_batch_is_stopped_and_goes_on() -> None:
         assert batch.state == "stopped"
         assert 5 <= batch.seen < 23
         assert len(await engine.list(status="PAUSED", limit=50)) == batch.done
-        await engine.batches.resume("b")
+        await engine.skip(3600)
+        resumed = await engine.batches.resume("b")
+        assert resumed.pace(engine.clock.now() + 2.0) == (
+            0,
+            2.0,
+        )  # the hour that it stood still does not count
         await engine.settle()
         batch = await engine.batches.wait("b")
+        assert batch.pace(engine.clock.now() + 9.0) == (23 - resumed.seen, 0.0)
         assert (batch.state, batch.done) == ("done", 23)
         with pytest.raises(Rejected) as caught:
             await engine.batches.stop("b")

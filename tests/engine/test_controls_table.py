@@ -134,8 +134,14 @@ async def _reset(run: Run, to: int) -> None:
     await run.reset(to, token=(await run.preview(to)).token)
 
 
-async def _update(run: Run) -> None:
-    await asyncio.wait_for(run.update("go", 1), 2)
+async def _update(engine: Harness, run: Run) -> None:
+    """TimeoutError if it is not answered, though all is done that can be done."""
+    asked = asyncio.ensure_future(run.update("go", 1))
+    await engine.settle()
+    if not asked.done():
+        asked.cancel()
+        raise TimeoutError
+    await asked
 
 
 def controls(
@@ -150,7 +156,7 @@ def controls(
         "signal": lambda: run.signal("go", 1),
         "signal-with-start": lambda: engine.signal_with_start("subject", how, "go", 1, id=run.id),
         "message by key": lambda: engine.message("go", 1, key=run.id),
-        "update": lambda: _update(run),
+        "update": lambda: _update(engine, run),
         "query": lambda: run.query("seen"),
         "pause": run.pause,
         "resume": run.resume,

@@ -418,7 +418,7 @@ async def test_a_second_engine_stands_by_and_its_commands_reach_the_owner(tmp_pa
             )
             run = await standby.start("d", id="r")
             await run.signal("go", "hello")
-            assert await asyncio.wait_for(run.result(), 5) == "hello"
+            assert await asyncio.wait_for(run.result(), 60) == "hello"
             holder = await standby.owner()
             assert holder is not None
             assert holder.node == "first"

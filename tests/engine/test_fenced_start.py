@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import NotFound
-from penstock.adapters.memory import MemoryStore
-from penstock.adapters.postgres import PostgresStore
-from penstock.adapters.sqlite.store import SqliteStore
-from penstock.ports.store import Store
 from penstock.testing.harness import Harness, SkipClock, harness
+from support.stores import Make
 
 WAITS = {"id": "waits", "tasks": {"s": {"type": "signal", "name": "go"}}}
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
+@pytest.fixture
+async def engine(make_store: Make) -> AsyncIterator[Harness]:
     clock = SkipClock()
-    store: Store
-    match request.param:
-        case "memory":
-            store = MemoryStore(clock=clock.now)
-        case "sqlite":
-            store = SqliteStore(tmp_path / "runs.db", clock=clock.now)
-        case _:
-            store = PostgresStore(request.getfixturevalue("postgres_url"), clock=clock.now)
-    async with harness(store=store, clock=clock) as made:
+    async with harness(store=make_store(clock=clock.now), clock=clock) as made:
         await made.register(WAITS)
         yield made
 

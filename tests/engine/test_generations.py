@@ -315,8 +315,8 @@ async def test_a_result_follows_the_run_into_its_next_generation(engine: Harness
     await run.reset(1, token=(await run.preview(1)).token)
     await engine.settle()
     await run.signal("go", 7)
-    assert await asyncio.wait_for(waiting, 5) == 7
-    await asyncio.wait_for(looking, 5)
+    assert await asyncio.wait_for(waiting, 60) == 7
+    await asyncio.wait_for(looking, 60)
     assert seen == [
         "run_started", "task_completed", "run_continued", "run_reset", "task_completed", "signal_received",
         "run_completed",
@@ -355,7 +355,7 @@ async def test_a_process_that_does_not_own_the_database_can_retry(tmp_path: Path
         BROKEN.clear()
         async with penstock.open(url, execute=False) as other:
             await (await other.get("r")).retry()
-        assert await asyncio.wait_for(run.result(), 5) == "b done"
+        assert await asyncio.wait_for(run.result(), 60) == "b done"
 
 
 async def test_a_repeated_retry_is_told_the_generation_that_it_opened(engine: Harness) -> None:

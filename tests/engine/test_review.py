@@ -150,7 +150,7 @@ async def test_a_child_that_starts_while_its_parent_is_stopped_elsewhere_is_stop
         run = await engine.start("parent", None, id="p")
         with pytest.raises(RunFailed, match="CANCELLED"):
             await run.result()
-        for _ in range(100):
+        for _ in range(3_000):
             await asyncio.sleep(0.02)
             if [row for row in await engine.list() if row.id == "p/sub" and not row.open]:
                 return

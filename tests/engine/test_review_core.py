@@ -192,7 +192,7 @@ async def test_children_of_a_terminated_run_are_told_after_a_crash(
         await run.terminate()
     async with penstock.open(url) as engine:
         child = await engine.get("p/sub")
-        for _ in range(200):
+        for _ in range(6_000):
             if await child.status() == "CANCELLED":
                 break
             await asyncio.sleep(0.01)

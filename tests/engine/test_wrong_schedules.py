@@ -15,16 +15,14 @@ from typing import Any
 import pytest
 
 from penstock import Debounce, Engine, Rejected, Singleton
-from penstock.adapters.memory import MemoryStore
-from penstock.adapters.postgres import PostgresStore
-from penstock.adapters.sqlite.store import SqliteStore
 from penstock.engine.batches import LocalBatches
 from penstock.engine.schedule_acts import ScheduleActs
 from penstock.model.queue import QueueOptions
 from penstock.model.schedule import Calendar
 from penstock.ports.schedules import Schedules
-from penstock.ports.store import Query, Store
+from penstock.ports.store import Query
 from penstock.testing.harness import Harness, SkipClock, harness
+from support.stores import Make
 from support.wrong import WRONG, complaint, named, places
 
 DEFINITION = {"id": "d", "tasks": {"s": {"type": "signal", "name": "go"}}}
@@ -44,21 +42,13 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], tuple[str, ...]]] = [
 NUMBERS = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture
 async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_store: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Harness]:
     monkeypatch.chdir(tmp_path)  # some of the wrong values are good names of files
     clock = SkipClock()
-    store: Store
-    match request.param:
-        case "memory":
-            store = MemoryStore(clock=clock.now)
-        case "sqlite":
-            store = SqliteStore(tmp_path / "runs.db", clock=clock.now)
-        case _:
-            store = PostgresStore(request.getfixturevalue("postgres_url"), clock=clock.now)
-    async with harness(store=store, clock=clock) as made:
+    async with harness(store=make_store(clock=clock.now), clock=clock) as made:
         await made.register(DEFINITION)
         await made.start("d", id="r")
         yield made

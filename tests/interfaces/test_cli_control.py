@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,12 @@ def test_many_runs_are_cancelled_by_a_filter(url: str, capsys: pytest.CaptureFix
     assert main(["batches", batch, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]
     assert (found["state"], found["done"]) == ("done", 3)
+    assert main(["batches", batch]) == 0
+    head, row = (re.split(r"  +", line) for line in capsys.readouterr().out.splitlines())
+    assert head[3:6] == ["RUNS", "RATE", "LEFT"]
+    assert row[3] == "3 of 3"
+    assert re.fullmatch(r"[\d.,]+/s", row[4])
+    assert row[5] == "-"
     assert main(["batches", batch, "--stop"]) == 3
     assert main(["cancel"]) == 2
     assert main(["cancel", "r1", "--where", "region=eu"]) == 2

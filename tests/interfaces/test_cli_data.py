@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.cli.main import main
 
 APP = """
@@ -99,6 +101,35 @@ def test_a_refused_import_makes_no_database(tool, folder: Path) -> None:
         said = tool("import", f"{file}.jsonl.zst", "--store", "sqlite:///new.db")
         assert (said.status, code in said.err) == (3, True)
         assert not list(folder.glob("new.db*"))
+
+
+def test_open_runs_that_cannot_be_taken_over_make_no_database(tool, folder: Path) -> None:
+    """Their attempts were under way, and whether those may be made again the command cannot know."""
+
+    async def exported() -> None:
+        begun = asyncio.Event()
+
+        @penstock.activity(once=True)
+        async def pay() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        settings = penstock.Settings(drain_seconds=0)
+        async with penstock.open("memory:", activities=[pay], settings=settings) as engine:
+            await engine.register({"id": "paying", "tasks": {"a": {"do": "pay"}}})
+            await engine.start("paying", id="p")
+            await asyncio.wait_for(begun.wait(), 60)
+            assert await engine.data.export("open.jsonl.zst") == 1
+
+    asyncio.run(exported())
+    said = tool("import", "open.jsonl.zst", "--take-open", "--store", "sqlite:///new.db")
+    assert (said.status, "`pay` may be called again is not known here" in said.err) == (3, True)
+    assert "import it from a program that has the activity" in said.err
+    assert not list(folder.glob("new.db*"))
+    before = tool("list", "--json").out
+    assert tool("import", "open.jsonl.zst", "--take-open").status == 3
+    assert tool("list", "--json").out == before
+    assert "no definition `paying`" in tool("start", "paying").err
 
 
 def test_payloads_are_erased_by_somebody_for_a_reason(tool, folder: Path) -> None:

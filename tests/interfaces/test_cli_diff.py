@@ -104,9 +104,14 @@ def test_a_picture_has_every_task_of_both(tool: Tool) -> None:
 
     tree = ElementTree.parse("change.svg")
     texts = {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"reserve", "~ pay → settle", "+ audit", "~ mail"} <= texts
+    assert {"reserve", "pay → settle", "audit", "mail", "+", "~"} <= texts
+    assert {
+        "order: old.yaml -> new.yaml",
+        "task audit",
+        "task pay -> settle  looks renamed",
+    } <= texts
     boxes = [each.get("class") for each in tree.iter("{http://www.w3.org/2000/svg}rect")]
-    assert sorted(filter(None, boxes)) == ["box added", "box changed", "box changed", "box kept"]
+    assert sorted(filter(None, boxes)) == ["box ", "box added", "box changed", "box changed"]
 
 
 def test_wrong_mappings_and_files_are_told(tool: Tool) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.humane import left, pace
 from penstock.cli.inputs import parse_line
 from penstock.cli.output import Problem, say
 
@@ -47,8 +48,10 @@ async def start_lines(
         now = time.monotonic()
         if now - said >= SAY_SECONDS or progress.done == progress.total:
             said = now
-            rate = progress.done / max(now - began, 1e-9)
-            say(f"started {progress.done:,} of {progress.total:,} ({rate:,.0f}/s)")
+            how = pace(progress.done, now - began)
+            if rest := progress.total - progress.done:
+                how += f", {left(progress.done, rest, now - began)} left"
+            say(f"started {progress.done:,} of {progress.total:,} ({how})")
 
     ids = None if id is None else [f"{id}-{number}" for number in range(1, len(inputs) + 1)]
     runs = await engine.start_many(definition, inputs, ids=ids, progress=told, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from difflib import get_close_matches
 from shlex import quote
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from penstock.cli.humane import left, pace
 from penstock.cli.inputs import parse_pairs, parse_status, parse_value
 from penstock.cli.output import COMPLETED, Problem, give, give_json, say, table
 from penstock.cli.runs import act_on, act_options
@@ -325,24 +327,35 @@ def batches_command(id: str | None, stop: bool, resume: bool, as_json: bool, url
         if as_json:
             give_json(found)
         else:
-            show_batches(found)
+            show_batches(found, now=time.time())
         return COMPLETED
 
     return perform(work())
 
 
-def show_batches(found: list[Batch]) -> None:
+def show_batches(found: list[Batch], *, now: float) -> None:
     if not found:
         say("there are none")
         return
     rows = [
-        (each.id, each.act, each.state, f"{each.seen} of {each.total}", str(each.done), _refused(each), each.by or "")
+        (each.id, each.act, each.state, f"{each.seen:,} of {each.total:,}", *_pace(each, now), f"{each.done:,}",
+         _refused(each), each.by or "")
         for each in found
     ]  # fmt: skip
-    table(("BATCH", "ACT", "STATE", "RUNS", "DONE", "REFUSED", "BY"), rows)
+    table(("BATCH", "ACT", "STATE", "RUNS", "RATE", "LEFT", "DONE", "REFUSED", "BY"), rows)
     if len(found) == 1:
         for each in found[0].examples:
             say(f"{each.run}: {each.code}: {each.message}")
+
+
+def _pace(batch: Batch, now: float) -> tuple[str, str]:
+    """How fast it goes or went, and how long it has to go yet."""
+    from penstock.ports.batches import STOPPED
+
+    if batch.state == STOPPED:
+        return "-", "-"
+    done, seconds = batch.pace(now)
+    return pace(done, seconds), left(done, batch.total - batch.seen, seconds)
 
 
 def _refused(batch: Batch) -> str:
@@ -384,7 +397,7 @@ def on_many(
             )
             owner = await session.owner()
             give(batch.id)
-            said = f"{batch.total} runs are found; "
+            said = f"{batch.total:,} runs are found; "
             if owner is None:
                 say(said + owner_text(None) + "; it begins as soon as one does")
             else:

@@ -187,16 +187,17 @@ def import_command(file: str, take_open: bool, url: str) -> int:
     _check_file(file, "FILE")
 
     async def work() -> int:
-        from penstock.engine.archive import importable
+        from penstock.engine.archive import check_open, importable
         from penstock.wiring import is_there
 
         try:
             if not await is_there(url):  # what is wrong is said before a database is made
-                importable(Path(file), settings_of().audit_key, take_open=take_open)
+                reader = importable(Path(file), settings_of().audit_key, take_open=take_open)
+                await check_open(reader, reader.index.runs, served=lambda _: False)
             async with opened(url, create=True) as session:
                 count = await session.engine.data.import_runs(file, take_open=take_open)
         except Rejected as error:
-            if error.code == "run-open":
+            if error.code == "run-open" and not take_open:
                 error.hint = "stop the engine it comes from, then --take-open takes it over"
             raise
         say(f"{count} run{'' if count == 1 else 's'} imported")

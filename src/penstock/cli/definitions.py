@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_ACTIVITY = "unknown-activity"
 SUFFIXES = (".yaml", ".yml", ".json")
+STDIN = "-"
 
 
 def looks_like_file(name: str) -> bool:
@@ -46,7 +47,7 @@ def looks_like_file(name: str) -> bool:
 def found_file(name: str) -> Path:
     """The file, or the one that was probably meant."""
     path = Path(name)
-    if path.is_file():
+    if path.is_file() or path.is_fifo():
         return path
     if path.is_dir():
         raise Problem("usage", f"{name} is a folder, not a definition", hint=_files_in(path))
@@ -115,19 +116,34 @@ def tell_findings(findings: list[Finding]) -> None:
 
 def examined(name: str, served: Mapping[str, Served] | None, app: str | None) -> Examined:
     """A file, with all that is to be said about it; what an engine would refuse is refused here, too."""
-    from penstock.dsl.finding import in_order  # late: heavy
-    from penstock.verify.structure import Examined, examine_file
+    return examined_bytes(name, read_bytes(name), served, app)
 
-    path = found_file(name)
-    names = None if served is None else [each for each in served if each != "http"]
+
+def read_bytes(name: str) -> bytes:
+    """What a file, a pipe or, as `-`, the standard input holds; not much more than a definition may."""
+    from penstock.dsl.tree import BYTES_MAX  # late: heavy
+
     try:
-        found = examine_file(path, activities=names)
+        if name == STDIN:
+            return sys.stdin.buffer.read(BYTES_MAX + 1)
+        with found_file(name).open("rb") as file:
+            return file.read(BYTES_MAX + 1)
     except OSError as error:
         raise Problem(
             "usage",
             f"{name} cannot be read: {error.strerror}",
             hint="look at its permissions: ls -l shows them",
         ) from None
+
+
+def examined_bytes(
+    name: str, data: bytes, served: Mapping[str, Served] | None, app: str | None
+) -> Examined:
+    from penstock.dsl.finding import in_order  # late: heavy
+    from penstock.verify.structure import Examined, examine_bytes
+
+    names = None if served is None else [each for each in served if each != "http"]
+    found = examine_bytes(data, source="<stdin>" if name == STDIN else name, activities=names)
     if served is None or names is None:
         return found
     findings = [_at_home(finding, names, app) for finding in found.findings]

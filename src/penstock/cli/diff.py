@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.verify.change import Change
 
 SHOWN = 60
-ADDED, REMOVED, CHANGED = ("+", "completed"), ("-", "failed"), ("~", "warning")
+STYLES = {"+": "completed", "-": "failed", "~": "warning"}
 
 
 @click.command("diff")
@@ -75,7 +77,7 @@ def diff_command(
     if picture is not None:
         from penstock.cli.diff_picture import drawn
 
-        _write(picture, drawn(one, other, found))
+        _write(picture, drawn(one, other, found, f"{other.id}: {before} -> {after}"))
         say(f"drawn in {picture}")
     moving = None
     if runs:
@@ -132,29 +134,47 @@ def _write(path: str, text: str) -> None:
         ) from None  # fmt: skip
 
 
-def told(found: Difference, title: str) -> list[str]:
-    """For people: a line for each change, the deepest value that differs beside it."""
-    lines = [_mark(title, "title")]
-    if found.same:
-        return [*lines, "  they are the same"]
-    lines += [_line(ADDED, "task", path) for path in found.added]
-    lines += [_line(REMOVED, "task", path) for path in found.removed]
+@dataclass(frozen=True)
+class Changed:
+    """One thing that differs, in words."""
+
+    sign: str
+    """`+`, `-` or `~`."""
+    what: str
+    text: str
+    details: tuple[str, ...] = ()
+
+
+def changes(found: Difference) -> Iterator[Changed]:
+    """All that differs, the deepest value that does beside it."""
+    yield from (Changed("+", "task", path) for path in found.added)
+    yield from (Changed("-", "task", path) for path in found.removed)
     for change in found.changed:
         name = change.path
         if change.renamed:
             name = (
                 f"{change.was} -> {change.path}  {'looks renamed' if change.guessed else 'renamed'}"
             )
-        lines.append(_line(CHANGED, "task", name))
-        lines += _fields(change.fields)
-    lines += [_line(ADDED, "link", _link(link)) for link in found.links_added]
-    lines += [_line(REMOVED, "link", _link(link)) for link in found.links_removed]
+        yield Changed("~", "task", name, _fields(change.fields))
+    yield from (Changed("+", "link", _link(link)) for link in found.links_added)
+    yield from (Changed("-", "link", _link(link)) for link in found.links_removed)
     for each in found.links_changed:
-        lines.append(_line(CHANGED, "link", str(each.link)))
-        lines += _fields(each.fields)
+        yield Changed("~", "link", str(each.link), _fields(each.fields))
     for field in found.fields:
-        mark = ADDED if field.before is None else REMOVED if field.after is None else CHANGED
-        lines.append(_line(mark, f"{field.field}:", _values(field)))
+        sign = "+" if field.before is None else "-" if field.after is None else "~"
+        text = _short(field.after) if field.before is None else _values(field)
+        yield Changed(sign, f"{field.field}:", text)
+
+
+def told(found: Difference, title: str) -> list[str]:
+    """For people: a line for each change."""
+    lines = [_mark(title, "title")]
+    if found.same:
+        return [*lines, "  they are the same"]
+    for each in changes(found):
+        text = f"{each.sign} {each.what:<5} {visible(each.text)}"
+        lines.append(f"  {_mark(text, STYLES[each.sign])}")
+        lines += [f"      {visible(detail)}" for detail in each.details]
     return lines
 
 
@@ -178,24 +198,20 @@ def show_runs(found: Change) -> None:
         say(f"with the mapping {said}")
 
 
-def _line(mark: tuple[str, str], what: str, text: str) -> str:
-    return f"  {_mark(f'{mark[0]} {what:<5} {visible(text)}', mark[1])}"
-
-
 def _link(link: LinkName) -> str:
     return str(link) if link.condition is None else f"{link}  if {link.condition}"
 
 
-def _fields(changes: tuple[FieldChange, ...]) -> list[str]:
-    return [f"      {visible(change.field)}: {_values(change)}" for change in changes]
+def _fields(changes: tuple[FieldChange, ...]) -> tuple[str, ...]:
+    return tuple(f"{change.field}: {_values(change)}" for change in changes)
 
 
 def _values(change: FieldChange) -> str:
     if change.before is None:
-        return visible(_short(change.after))
+        return f"nothing -> {_short(change.after)}"
     if change.after is None:
-        return f"{visible(_short(change.before))} -> nothing"
-    return f"{visible(_short(change.before))} -> {visible(_short(change.after))}"
+        return f"{_short(change.before)} -> nothing"
+    return f"{_short(change.before)} -> {_short(change.after)}"
 
 
 def _short(value: Any) -> str:

@@ -155,19 +155,19 @@ class Drawing:
 
 
 def arrange(
-    tasks: Sequence[Task], links: Sequence[Link], *, width: int, height: int
+    tasks: Sequence[Task], links: Sequence[Link], *, width: int, height: int, label_max: int = 24
 ) -> Drawing | None:
     """The roomiest drawing that fits, or None: then a list says more."""
     inner = [task for task in tasks if task.kind != "point"]
     for boxed, tight, shown in (
         (True, False, tasks), (True, True, tasks), (True, True, inner), (False, True, tasks), (False, True, inner),
     ):  # fmt: skip
-        sizes = [(shown, 24), (shown, 16), (shown, 12), (shown, 9)]
+        sizes = [(shown, label_max), (shown, 16), (shown, 12), (shown, 9)]
         if not boxed:
             bare = [replace(task, detail=0) for task in shown]
             sizes += [(bare, 12), (bare, LABEL_MIN)]
-        for chosen, label_max in sizes:
-            drawing = _arranged(chosen, links, width, boxed=boxed, tight=tight, label_max=label_max)
+        for chosen, most in sizes:
+            drawing = _arranged(chosen, links, width, boxed=boxed, tight=tight, label_max=most)
             if drawing is not None:
                 if drawing.height <= height:
                     return drawing

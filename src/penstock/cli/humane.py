@@ -24,6 +24,19 @@ def duration(seconds: float) -> str:
     return f"{whole // DAY}d{whole % DAY // 3600}h"
 
 
+def pace(done: int, seconds: float) -> str:
+    """`8,214/s`, `3.2/s`; `-` before there is any."""
+    if done <= 0 or seconds <= 0:
+        return "-"
+    rate = done / seconds
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+
+
+def left(done: int, rest: int, seconds: float) -> str:
+    """How long the rest takes, if it goes on like that; `-` where nothing tells."""
+    return "-" if done <= 0 or rest <= 0 else duration(rest * max(0.0, seconds) / done)
+
+
 def until(when: float, now: float) -> str:
     """`in 3s`, or `due` if that is past; coarse, as it is shown while it runs down."""
     left = when - now

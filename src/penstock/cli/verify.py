@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.definitions import examined, first_sentence, pages
+from penstock.cli.definitions import (
+    STDIN,
+    SUFFIXES,
+    examined_bytes,
+    first_sentence,
+    pages,
+    read_bytes,
+)
 from penstock.cli.output import (
     COMPLETED,
     FAILED,
@@ -40,22 +48,20 @@ LEVELS = ("error", "warning", "note")
 class Verified:
     """One file, and all that is to be said of it."""
 
+    name: str
+    """As it was given."""
     source: str
+    text: str
     loaded: Loaded | None
     findings: list[Finding]
     proofs: list[Proof]
-
-    @property
-    def text(self) -> str:
-        held = "" if self.loaded is None else self.loaded.text
-        return held or Path(self.source).read_text(encoding="utf-8", errors="replace")
 
     def worst(self, *levels: str) -> bool:
         return any(finding.level in levels for finding in self.findings)
 
 
 @click.command("verify")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@click.argument("files", nargs=-1, required=True, metavar="FILE|FOLDER|-...", type=click.Path())
 @click.option(
     "--format",
     "format",
@@ -91,8 +97,12 @@ def verify_command(
     Example:
       penstock verify order.yaml
       penstock verify order.yaml --run 1
+      penstock verify definitions/ --strict
+      render-order | penstock verify -
       penstock verify *.yaml --app shop.py --strict --format sarif -o penstock.sarif
       penstock verify order.yaml --format svg -o order.svg
+
+    Of a folder, every YAML and JSON file in it and below that has `tasks` in it is checked; - is the standard input.
 
     An error is refuted: its counterexample is an input and outcomes of tasks with which it happens. A warning is
     unknown: neither proved nor refuted, and it says what stands in the way. A note is only worth knowing.
@@ -104,6 +114,7 @@ def verify_command(
       2  the command was not understood, or a file is not there
     """
     format = "json" if as_json else format
+    files = tuple(dict.fromkeys(each for name in files for each in named(name)))
     if (number is not None or format == "svg") and len(files) > 1:
         what = "--run" if number is not None else "--format svg"
         raise Problem(
@@ -134,16 +145,47 @@ def verified(
     from penstock.dsl.finding import in_order
     from penstock.verify.verification import Proof, verify
 
-    each = examined(name, served, app)
+    data = read_bytes(name)
+    text = data.decode("utf-8", errors="replace")
+    each = examined_bytes(name, data, served, app)
     if each.loaded is None or each.errors:
         many = f"{len(each.errors)} mistake{'s' if len(each.errors) != 1 else ''}"
         proof = Proof("3.1", "refuted", f"{many}; the other rules wait until they are mended")
-        return Verified(each.source, each.loaded, each.findings, [proof])
+        return Verified(name, each.source, text, each.loaded, each.findings, [proof])
     verification = verify(each.loaded, activities=signatures, structure=[])
     known = [finding for finding in verification.findings if finding not in each.findings]
     # What must be mended first; in each level as it stands in the text.
     findings = sorted(in_order([*each.findings, *known]), key=lambda f: LEVELS.index(f.level))
-    return Verified(each.source, each.loaded, findings, verification.proofs)
+    return Verified(name, each.source, text, each.loaded, findings, verification.proofs)
+
+
+def named(name: str) -> list[str]:
+    """The file itself; of a folder the definitions in it and below."""
+    folder = Path(name)
+    if name == STDIN or not folder.is_dir():
+        return [name]
+    found: list[str] = []
+    others = 0
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in SUFFIXES or not path.is_file():
+            continue
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        if _TASKS.search(read_bytes(str(path))):
+            found.append(str(path))
+        else:
+            others += 1
+    if not found:
+        raise Problem(
+            "usage", f"there is no definition in {name}",
+            hint="a definition is a YAML or JSON file with `tasks` in it",
+        )  # fmt: skip
+    if others:
+        say(f"{name}: {others} file{'s' if others != 1 else ''} without `tasks` left out")
+    return found
+
+
+_TASKS = re.compile(rb"""\btasks["']?\s*:""")
 
 
 # --- what is said ------------------------------------------------------------------------------------------------
@@ -168,7 +210,7 @@ def _people(found: list[Verified], output: str | None) -> None:
     parts: list[str] = []
     for each in found:
         if each.findings:
-            replay = f"penstock verify {quote(each.source)} --run"
+            replay = f"penstock verify {quote(each.name)} --run"
             parts.append(render(each.findings, each.text, colour=colour, replay=replay))
         proofs = render_proofs(each.proofs, colour=colour)
         parts.append(f"{visible(each.source)}\n{_indented(proofs)}\n")
@@ -209,13 +251,16 @@ def _sarif(found: list[Verified]) -> dict[str, Any]:
 
     from penstock.verify.sarif import sarif
 
+    def page(code: str) -> str:
+        file = pages() / f"{code}.md"
+        return file.read_text(encoding="utf-8") if file.is_file() else ""
+
     def explain(code: str) -> str:
-        page = pages() / f"{code}.md"
-        return first_sentence(page.read_text(encoding="utf-8")) if page.is_file() else ""
+        return first_sentence(page(code)) if page(code) else ""
 
     findings = [finding for each in found for finding in each.findings]
     proofs = {each.source: each.proofs for each in found}
-    return sarif(findings, proofs, version=version("penstock"), explain=explain)
+    return sarif(findings, proofs, version=version("penstock"), explain=explain, page=page)
 
 
 def _svg(each: Verified) -> str:
@@ -225,7 +270,7 @@ def _svg(each: Verified) -> str:
         say(render(each.findings, each.text, colour=coloured(sys.stderr)))
         raise Problem(
             "usage", f"{each.source} cannot be drawn: nothing could be read of it", status=FAILED,
-            hint=f"mend what is said above first: penstock verify {quote(each.source)}",
+            hint=f"mend what is said above first: penstock verify {quote(each.name)}",
         )  # fmt: skip
     from penstock.cli.picture import svg
 
@@ -263,7 +308,7 @@ def _run(each: Verified, number: int, format: str) -> int:
     examples = shown(each.findings)
     if each.loaded is None or number > len(examples):
         have = f"it has {len(examples)}" if examples else "it has none"
-        hint = f"penstock verify {quote(each.source)} shows what was found"
+        hint = f"penstock verify {quote(each.name)} shows what was found"
         raise Problem("usage", f"{each.source} has no counterexample {number}: {have}", hint=hint)
     if format not in ("text", "json"):
         raise Problem("usage", f"--run shows text or json, not {format}", hint="leave --format out")
@@ -285,6 +330,8 @@ def _run(each: Verified, number: int, format: str) -> int:
 def _acted(loaded: Loaded, scenario: Scenario) -> Performance:
     import asyncio
 
+    from penstock.cli.voice import heard
     from penstock.testing.acting import act
 
-    return asyncio.run(act(loaded, scenario))
+    with heard():
+        return asyncio.run(act(loaded, scenario))

@@ -13,7 +13,7 @@ from typing import Any, cast
 import jsonschema_rs
 
 from penstock.dsl.expand import UNKNOWN_TYPE
-from penstock.dsl.finding import Finding, Path, Place, did_you_mean
+from penstock.dsl.finding import Finding, Path, Place, did_you_mean, listed
 from penstock.dsl.schema import KINDS, document_schema
 from penstock.dsl.tree import Places
 
@@ -93,8 +93,8 @@ class _Translator:
         known = list(schema["properties"])
         for name in names:
             hint = did_you_mean(name, known)
-            if hint is None and len(known) <= 12:
-                hint = f"it takes {_listed(known, 'and')}" if known else "it takes none"
+            if hint is None:
+                hint = f"it takes {listed(known)}" if known else "it takes none"
             what = schema.get("title", "an object")
             self._say(
                 "unknown-field", (*path, name), f"no field `{name}` in {what}", hint, key=True
@@ -103,9 +103,8 @@ class _Translator:
 
     def _missing(self, name: str, path: Path, rule: list[str | int]) -> None:
         needs = _schema_at(rule[:-1]).get("x-needs", [name])
-        self._say(
-            "field-missing", path, f"{_what(path)} needs {_listed(needs, 'or')}", None, key=True
-        )
+        message = f"{_what(path)} needs {listed(needs, 'or')}"
+        self._say("field-missing", path, message, _add(needs), key=True)
         if rule[1:2] == ["task"]:
             self._complaint.untyped.add(path)
         elif path:
@@ -114,11 +113,11 @@ class _Translator:
     def _not_one(self, error: Any, path: Path, rule: list[str | int]) -> None:
         names: list[str] = _schema_at(rule[:-1]).get("x-needs", [])
         if type(error.kind).__name__.endswith("OneOfNotValid"):
-            message = f"{_what(path)} needs {_listed(names, 'or')}"
-            self._say("field-missing", path, message, None, key=True)
+            message = f"{_what(path)} needs {listed(names, 'or')}"
+            self._say("field-missing", path, message, _add(names), key=True)
         else:
-            message = f"{_what(path)} takes only one of {_listed(names, 'and')}"
-            self._say("field-invalid", path, message, None, key=True)
+            message = f"{_what(path)} takes only one of {listed(names)}"
+            self._say("field-invalid", path, message, "keep one of them", key=True)
         if not str(rule[1]).endswith("Task"):
             self._complaint.drop.add(path)
 
@@ -149,16 +148,17 @@ class _Translator:
         self._complaint.untyped.add(path[:-1])
         if not isinstance(instance, str):
             message = f"`type` must be a type of task, not {shown_value(instance)}"
-            self._say("wrong-type", path, message, None)
+            self._say("wrong-type", path, message, f"types are {listed(KINDS)}")
         else:
-            hint = did_you_mean(instance, KINDS) or f"types are {_listed(KINDS, 'and')}"
+            hint = did_you_mean(instance, KINDS) or f"types are {listed(KINDS)}"
             self._say("unknown-type", path, f"no type of task is called `{instance}`", hint)
 
     def _not_an_option(self, error: Any, path: Path, schema: dict[str, Any]) -> None:
         options = [str(option) for option in error.kind.options]
         shown = shown_value(error.instance)
-        message = f"{_field(path)} must be {_listed(options, 'or')}, not {shown}"
-        hint = did_you_mean(error.instance, options) if isinstance(error.instance, str) else None
+        message = f"{_field(path)} must be {listed(options, 'or')}, not {shown}"
+        near = did_you_mean(error.instance, options) if isinstance(error.instance, str) else None
+        hint = near or ("take one of these" if len(options) > 1 else f"write `{options[0]}`")
         self._say("field-invalid", path, message, hint)
         self._complaint.drop.add(path)
 
@@ -177,6 +177,9 @@ class _Translator:
             title, shown = "an object with at least one task", "empty"
         elif kind == "type":
             hint = _type_hint(instance, schema.get("type"), path)
+        if hint is None:
+            shape = _SHAPES.get(str(schema.get("type"))) if kind == "type" else None
+            hint = shape or f"write {title}"
         self._say(code, path, f"{_field(path)} must be {title}, not {shown}", hint)
         if rule[:3] == ["$defs", "task", "type"]:
             self._complaint.untyped.add(path)
@@ -313,8 +316,16 @@ def _type_hint(instance: Any, wanted: Any, path: Path) -> str | None:
     return None
 
 
-def _listed(names: Iterable[str], word: str) -> str:
-    quoted = [f"`{name}`" for name in names]
-    if len(quoted) < 2:
-        return "".join(quoted)
-    return f"{', '.join(quoted[:-1])} {word} {quoted[-1]}"
+def _add(names: list[str]) -> str:
+    return f"add `{names[0]}: …`" if len(names) == 1 else "add one of them"
+
+
+_SHAPES = {
+    "object": "write `name: value` for each part, in `{ }` or one in a line, indented under it",
+    "array": "write a list: `[a, b]`, or a line that begins with `- ` for each",
+    "string": "write text, in quotes where it could be a number, a list or an object",
+    "integer": "write a whole number, without quotes",
+    "number": "write a number, without quotes",
+    "boolean": "write `true` or `false`",
+}
+"""What to write, by the type that is wanted."""

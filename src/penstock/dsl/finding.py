@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Level = Literal["error", "warning", "note"]
 """Refuted or wrong; unknown, with what stands in the way; worth knowing, and never a reason to refuse."""
 Path = tuple[str | int, ...]
+LISTED_MAX = 24
+"""Words that a hint names one by one."""
 
 CODES = frozenset(
     {
@@ -95,6 +97,24 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint that names the word that was probably meant."""
     meant = nearest(word, known)
     return None if meant is None else f"did you mean `{meant}`?"
+
+
+def meant(word: str, known: Iterable[str], none: str) -> str:
+    """A hint that names the word that was probably meant, or all there are; `none` if there is nothing to name."""
+    words = sorted(known)
+    if not words:
+        return none
+    return (
+        did_you_mean(word, words) or f"there {'is' if len(words) == 1 else 'are'} {listed(words)}"
+    )
+
+
+def listed(words: Iterable[str], last: str = "and") -> str:
+    """`a`, `b` and `c`, of which no more are named than can be read."""
+    quoted = [f"`{word}`" for word in words]
+    if len(quoted) > LISTED_MAX:
+        quoted = [*quoted[:LISTED_MAX], f"{len(quoted) - LISTED_MAX} more"]
+    return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}" if len(quoted) > 1 else "".join(quoted)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

@@ -19,6 +19,7 @@ from penstock.dsl.finding import Finding, Path, Place, in_order
 from penstock.dsl.read_json import read_json
 from penstock.dsl.read_yaml import read_yaml
 from penstock.dsl.tree import (
+    AS_INPUT,
     BYTES_MAX,
     DEPTH_MAX,
     INTEGER_MAX,
@@ -103,15 +104,21 @@ def attempt(
 def attempt_file(path: str | pathlib.Path) -> tuple[Loaded | None, list[Finding]]:
     """As `load_file`, but raises only what the file system raises."""
     path = pathlib.Path(path)
-    place = Place(str(path), 1, 1, ())
-    if path.stat().st_size > BYTES_MAX:
+    with path.open("rb") as file:
+        return attempt_bytes(file.read(BYTES_MAX + 1), source=str(path))
+
+
+def attempt_bytes(data: bytes, *, source: str) -> tuple[Loaded | None, list[Finding]]:
+    """What a file holds; no more than one byte over BYTES_MAX need be read of it."""
+    place = Place(source, 1, 1, ())
+    if len(data) > BYTES_MAX:
         return None, [_too_large(place)]
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         message = f"not UTF-8: {error.reason} at byte {error.start}"
         return None, [Finding("syntax", "error", message, place, "save the file as UTF-8")]
-    return attempt(text, source=str(path))
+    return attempt(text, source=source)
 
 
 def attempt_document(
@@ -121,7 +128,8 @@ def attempt_document(
     problem = _not_json(document)
     if problem is not None:
         path, message = problem
-        return None, [Finding("wrong-type", "error", message, Place(source, 0, 0, path))]
+        hint = "give texts, numbers, true, false, null, lists and objects"
+        return None, [Finding("wrong-type", "error", message, Place(source, 0, 0, path), hint)]
     return _build(document, Places(), source, "", [])
 
 
@@ -188,7 +196,7 @@ def _too_large(place: Place) -> Finding:
         "error",
         f"a definition holds at most {BYTES_MAX // 1024 // 1024} MiB",
         place,
-        "pass large data to the run as input",
+        AS_INPUT,
     )
 
 
@@ -227,4 +235,5 @@ def _not_a_definition(document: Any, place: Place) -> Finding:
         "error",
         f"a definition is an object with `id` and `tasks`, and this is {what}",
         place,
+        "begin with `id: NAME`, then `tasks:` and under it `NAME: {do: ACTIVITY}` for each",
     )

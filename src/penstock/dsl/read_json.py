@@ -9,6 +9,7 @@ import json
 import re
 
 from penstock.dsl.tree import (
+    AS_INPUT,
     DEPTH_MAX,
     VALUES_MAX,
     Node,
@@ -61,9 +62,11 @@ class _Reader:
     def value(self, depth: int, *, of_tasks: bool = False) -> Node:
         self._values += 1
         if self._values > VALUES_MAX:
-            raise Stop("document-too-large", self._at, f"more than {VALUES_MAX} values")
+            raise Stop("document-too-large", self._at, f"more than {VALUES_MAX} values", AS_INPUT)
         if depth > DEPTH_MAX:
-            raise Stop("document-too-large", self._at, f"nested deeper than {DEPTH_MAX} levels")
+            raise Stop(
+                "document-too-large", self._at, f"nested deeper than {DEPTH_MAX} levels", AS_INPUT
+            )
         at, token = self._at, self._token
         match self._kind:
             case "text":

@@ -13,6 +13,7 @@ from typing import Any, cast
 import yaml
 
 from penstock.dsl.tree import (
+    AS_INPUT,
     DEPTH_MAX,
     VALUES_MAX,
     Node,
@@ -32,6 +33,7 @@ _WORDS: dict[str, Any] = {
 }
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
+QUOTE = "put quotes around a key or a value that begins with `{`, `[`, `*` or `&`"
 
 
 def read_yaml(text: str) -> Reading:
@@ -137,10 +139,12 @@ class _Builder:
         if event.tag and event.tag not in (_TAG + "map", _TAG + "seq", "!"):
             self._refuse_tag(event.tag, node.at)
         if len(self._stack) >= DEPTH_MAX:
-            raise Stop("document-too-large", node.at, f"nested deeper than {DEPTH_MAX} levels")
+            raise Stop(
+                "document-too-large", node.at, f"nested deeper than {DEPTH_MAX} levels", AS_INPUT
+            )
         frame = self._stack[-1] if self._stack else None
         if frame is not None and frame.node.entries is not None and frame.key is None:
-            raise Stop("syntax", node.at, "a key must be text, not a list or an object")
+            raise Stop("syntax", node.at, "a key must be text, not a list or an object", QUOTE)
         inside_tasks = False
         if frame is not None and frame.key is not None:
             inside_tasks = frame.key[0] == "tasks"
@@ -170,7 +174,7 @@ class _Builder:
         else:
             assert frame.node.entries is not None
             if frame.key is None:
-                raise Stop("syntax", node.at, "a key must be text, not an alias")
+                raise Stop("syntax", node.at, "a key must be text, not an alias", QUOTE)
             key, at = frame.key
             frame.key = None
             if key == _MERGE:
@@ -191,12 +195,15 @@ class _Builder:
                 "document-too-large",
                 node.at,
                 f"its aliases stand for more than {VALUES_MAX} values",
+                AS_INPUT,
             )
 
     def _merge(self, into: Node, merged: Node) -> None:
         assert into.entries is not None
         if merged.entries is None:
-            raise Stop("syntax", merged.at, "`<<` takes an object, or a list of them")
+            raise Stop(
+                "syntax", merged.at, "`<<` takes an object, or a list of them", "write `<<: *NAME`"
+            )
         for key, child in merged.entries.items():
             if key not in into.entries:
                 into.entries[key] = child
@@ -206,10 +213,14 @@ class _Builder:
 
     def _resolve(self, anchor: str, at: int) -> Node:
         if anchor not in self._anchors:
-            raise Stop("syntax", at, f"no anchor `&{anchor}` before this alias")
+            raise Stop(
+                "syntax", at, f"no anchor `&{anchor}` before this alias", f"put `&{anchor}` before what it names"
+            )  # fmt: skip
         node = self._anchors[anchor]
         if node is None:
-            raise Stop("syntax", at, f"`*{anchor}` stands inside of what it names")
+            raise Stop(
+                "syntax", at, f"`*{anchor}` stands inside of what it names", "name a part of it, or write it out"
+            )  # fmt: skip
         return node.alias(at)
 
     def _refuse_tag(self, tag: str, at: int) -> None:
@@ -224,6 +235,29 @@ def _syntax(error: yaml.YAMLError, text: str) -> Problem:
     reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
     context = getattr(error, "context", None)
     message = f"{reason} {context}" if context else str(reason)
-    if mark is not None:
-        return Problem("syntax", min(mark.index, len(text)), message)
-    return Problem("syntax", min(getattr(error, "position", 0), len(text)), message)
+    at = min(mark.index if mark is not None else getattr(error, "position", 0), len(text))
+    return Problem("syntax", at, message, _mend(error, text, at))
+
+
+def _mend(error: yaml.YAMLError, text: str, at: int) -> str:
+    """What to do about it, as far as that can be seen."""
+    begun: Any = getattr(error, "context_mark", None)
+    context = str(getattr(error, "context", "") or "")
+    here = text[at : at + 1]
+    if here == "\t":
+        return "indent with spaces: YAML takes no tabs there"
+    if begun is not None and "flow" in context:
+        bracket = text[begun.index : begun.index + 1]
+        close = {"{": "}", "[": "]"}.get(bracket, "bracket")
+        return f"the `{bracket}` of {begun.line + 1}:{begun.column + 1} is not closed: a `{close}` or a `,` is missing before here"
+    if begun is not None and "quoted scalar" in context:
+        return f"the quote of {begun.line + 1}:{begun.column + 1} is not closed"
+    if "block" in context:
+        return "look at the indentation: what belongs together begins in the same column"
+    if here in ("@", "`", "%", "*", "&", "!", "|", ">"):
+        return "put the value in quotes: this character means something in YAML"
+    if "mapping values" in str(getattr(error, "problem", "")):
+        return "put text that has `: ` in it into quotes, or begin a new line"
+    if here and not here.isprintable():
+        return "remove this character: it cannot be seen, and YAML does not take it"
+    return "write `key: value`, one in a line, what belongs to it indented by two spaces"

@@ -15,6 +15,8 @@ from typing import Any
 from penstock.dsl.finding import Path
 
 BYTES_MAX = 10 * 1024 * 1024
+AS_INPUT = "pass large data to the run as input"
+"""A hint."""
 VALUES_MAX = 1_000_000
 DEPTH_MAX = 100
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
@@ -119,8 +121,10 @@ def number_problem(text: str, at: int) -> Problem:
 
 def duplicate(key: str, at: int, first_at: int, *, is_id: bool) -> Problem:
     if is_id:
-        return Problem("duplicate-id", at, f"two tasks are called `{key}`", first_at=first_at)
-    return Problem("duplicate-key", at, f"`{key}` is written twice", first_at=first_at)
+        message, hint = f"two tasks are called `{key}`", "give one of them another id"
+        return Problem("duplicate-id", at, message, hint, first_at=first_at)
+    message, hint = f"`{key}` is written twice", "keep one of the two"
+    return Problem("duplicate-key", at, message, hint, first_at=first_at)
 
 
 class Lines:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.plan import Plan
 from penstock.engine.bundle import (
     SUFFIX,
     Header,
@@ -28,7 +29,7 @@ from penstock.engine.bundle import (
     versions_of,
 )
 from penstock.engine.erasure import acts, applied
-from penstock.engine.importing import head_of, taken_over
+from penstock.engine.importing import check_takeable, head_of, taken_over
 from penstock.engine.sizes import COMMIT_BYTES_MAX
 from penstock.errors import (
     BundleDamaged,
@@ -39,7 +40,7 @@ from penstock.errors import (
     RevisionConflict,
     StoreCorrupt,
 )
-from penstock.model.codec import decode_event
+from penstock.model.codec import decode_definition, decode_event
 from penstock.ports.data import Archived
 from penstock.ports.store import Append, Appended, Query, Record, Row, RunKey, Snapshot, Stored
 
@@ -331,12 +332,11 @@ class Archives:
                     f"run {row.id} is here already, with another history; nothing was taken",
                     hint="both cannot be kept in one database",
                 )
+        activities = engine.activities
+        await check_open(reader, fresh, served=lambda name: activities.get(name) is not None)
         if fresh:
             for definition in await asyncio.to_thread(lambda: list(reader.definitions())):
                 await engine.store.publish(definition)
-        for indexed in fresh:
-            if indexed.row.open:  # refused before anything is taken
-                await self._append(await asyncio.to_thread(reader.run, indexed))
         for some in _commits(fresh):
             part = [
                 await applied(engine.store, await asyncio.to_thread(reader.run, one))
@@ -391,6 +391,32 @@ def importable(path: Path, key: bytes | None, *, take_open: bool) -> Reader:
                 hint="where it came from it may still be executed; stop that engine, then say take_open",
             )
     return reader
+
+
+async def check_open(
+    reader: Reader, wanted: Sequence[Indexed], *, served: Callable[[str], bool]
+) -> None:
+    """Whether those that are open can be taken over where these activities are served; needs no database."""
+    taken = [indexed for indexed in wanted if indexed.row.open]
+    if not taken:
+        return
+    rows = await asyncio.to_thread(lambda: list(reader.definitions()))
+    documents = {(row.id, row.version): row.document for row in rows}
+    kept: dict[tuple[str, str], Plan] = {}
+
+    async def plans(definition: str, version: str) -> Plan:
+        key = definition, version
+        if key not in kept:
+            if key not in documents:
+                raise BundleDamaged(reader.path, f"version {version} of `{definition}` is missing")
+            kept[key] = Plan(decode_definition(documents[key]))
+            kept[key].join(kin.setdefault(definition, {}), version)
+        return kept[key]
+
+    kin: dict[str, dict[str, Plan]] = {}
+    for indexed in taken:
+        whole = await asyncio.to_thread(reader.run, indexed)
+        await check_takeable(whole, ArchivedRun(whole), plans, served)
 
 
 def _commits(runs: Sequence[Indexed]) -> Iterator[list[Indexed]]:

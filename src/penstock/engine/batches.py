@@ -110,6 +110,8 @@ class LocalBatches:
                     "batch-over", f"batch {id} is {batch.state} already", hint="begin another"
                 )
             changed = replace(batch, state=after)
+            if after == RUNNING:
+                changed.resumed_at, changed.resumed_from = self._engine.clock.now(), batch.seen
             (outcome,) = await self._engine.store.put([self._record(changed, record.revision)])
             if not isinstance(outcome, RevisionConflict):
                 return changed

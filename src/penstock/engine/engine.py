@@ -32,7 +32,7 @@ from penstock.engine.listeners import Listeners
 from penstock.engine.observers import Observers
 from penstock.engine.outbox import Outbox
 from penstock.engine.programs import Programs
-from penstock.engine.projection import Projections
+from penstock.engine.projections import Projections
 from penstock.engine.queueing import Queueing
 from penstock.engine.requests import Requests
 from penstock.engine.retention import Retention

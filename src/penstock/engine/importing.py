@@ -6,7 +6,8 @@ that nobody, whoever owns the database, begins one of a `once` activity again. K
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -41,6 +42,16 @@ async def taken_over(engine: Engine, whole: WholeRun, source: Source) -> Append:
     return Append(
         row=replace(entry.row, key=0, hash=b""), expected=0, payloads=payloads, blobs=blobs
     )
+
+
+async def check_takeable(
+    whole: WholeRun, source: Source, plans: Callable[[str, str], Any], served: Callable[[str], bool]
+) -> None:
+    """Refused as `taken_over` would be, before there is a database or anything in it."""
+    entry = await _loaded(History(source, plans), whole)
+    for effect in owed(entry.flow.run):
+        if isinstance(effect, Abandon) or (isinstance(effect, Execute) and not effect.undo):
+            _check_known(served, entry, effect.key)
 
 
 def head_of(append: Append) -> bytes:
@@ -80,7 +91,7 @@ def _lost(engine: Engine, entry: Entry) -> list[c.Command]:
             continue
         undo = isinstance(effect, Execute) and effect.undo
         if not undo:
-            _check_known(engine, entry, effect.key)
+            _check_known(lambda name: engine.activities.get(name) is not None, entry, effect.key)
         commands.append(
             c.LoseTask(
                 at=now, key=effect.key, attempt=effect.attempt, once=engine.attempts.once(entry, effect.key),
@@ -90,7 +101,7 @@ def _lost(engine: Engine, entry: Entry) -> list[c.Command]:
     return commands
 
 
-def _check_known(engine: Engine, entry: Entry, key: str) -> None:
+def _check_known(served: Callable[[str], bool], entry: Entry, key: str) -> None:
     """Whether an activity runs at most once is known only where it is served."""
     try:
         _, _, node, state = entry.flow.locate(key)
@@ -101,7 +112,7 @@ def _check_known(engine: Engine, entry: Entry, key: str) -> None:
         node.type == "activity"
         and state.started
         and not node.config.get("once")
-        and engine.activities.get(activity) is None
+        and not served(activity)
     ):
         raise Rejected(
             "run-open",

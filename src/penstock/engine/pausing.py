@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.json import Decoder
 
+from penstock.engine import points
 from penstock.engine.checks import check_texts
 from penstock.engine.records import read, readable, tell, written
 from penstock.engine.verdicts import forced_acts
@@ -74,7 +75,11 @@ class Pausing:
             raise Rejected(
                 "definition-contended", f"others keep resuming `{definition}`", hint="try again"
             )
+        if points.reach is not None:
+            points.reach("resume.written")
         await store.drop(PAUSED, [definition])
+        if points.reach is not None:
+            points.reach("resume.dropped")
         await self._tell(definition)
 
     async def paused(self) -> list[PausedDefinition]:

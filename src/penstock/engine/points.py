@@ -59,6 +59,8 @@ POINTS = {
     "generation.after": "it is stored; nobody was answered, nobody told",
     "batch.page": "the runs of a step are written down, nothing is done to them",
     "batch.acted": "the act is done to them, the record does not say so",
+    "resume.written": "that a definition is resumed is written down, it is still paused",
+    "resume.dropped": "it is paused no more, nobody was told",
     "recovery.claimed": "the database is ours, nothing is recovered",
     "recovery.chunk": "some of the open runs are taken, others are not",
     "recovery.lost": "one run's lost attempts are known, not stored",

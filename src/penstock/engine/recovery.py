@@ -68,6 +68,7 @@ class Ownership:
         return owned
 
     async def close(self) -> None:
+        """No more is taken over. The lease is renewed on: until `release`, others must not begin what ends here."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -75,12 +76,13 @@ class Ownership:
         if self._claiming is not None:
             # A recovery that has begun is finished: to let go in the middle would look like a clean end.
             await asyncio.gather(self._claiming, return_exceptions=True)
+
+    async def release(self) -> None:
+        """The last, once nothing is under way here."""
+        engine = self._engine
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
-
-    async def release(self) -> None:
-        engine = self._engine
         if engine.owner is not None:
             owner, engine.owner = engine.owner, None
             try:

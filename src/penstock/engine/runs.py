@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -17,39 +15,35 @@ from penstock.core.functions import FUNCTION
 from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables, decode
+from penstock.engine.awaiting import Awaiting
 from penstock.engine.bulk import BulkStart
 from penstock.engine.bus import LocalBus
 from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.control import LocalControl, check_if_exists, identified
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
-from penstock.engine.following import ASK_SECONDS
-from penstock.engine.history import Entry, History
 from penstock.engine.keyed import KeyedStarts
 from penstock.engine.listeners import checked_types
-from penstock.engine.observers import Noticed
 from penstock.engine.recovery import Ownership
 from penstock.engine.registration import register
 from penstock.engine.schedule_acts import ScheduleActs
 from penstock.engine.schedules import Schedules
+from penstock.engine.show import count_until
 from penstock.engine.show import shown as shown_run
 from penstock.engine.why import why
 from penstock.errors import (
     EvaluationError,
-    Fenced,
     NotFound,
     Rejected,
-    RunFailed,
-    StoreCorrupt,
     shown,
 )
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
-from penstock.model.events import Event, RunReset, RunStarted, SnapshotTaken
+from penstock.model.events import RunStarted
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.model.queue import QueueView
-from penstock.model.run import COMPLETED, REF_SHIFT
+from penstock.model.run import REF_SHIFT
 from penstock.ports.runs import (
     Change,
     HistoryItem,
@@ -64,10 +58,6 @@ from penstock.ports.runs import (
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.ports.store import Owner, Query, Row
 
-LOOK_SECONDS = 0.1
-"""How often who does not own the database and is told nothing looks for what becomes of a run."""
-NET_SECONDS = 5.0
-
 
 class LocalRuns:
     """See the module's docstring."""
@@ -78,6 +68,8 @@ class LocalRuns:
         self.schedules = ScheduleActs(engine, keeper, self._plan, check_texts)
         self._keyed = KeyedStarts(engine, self.start, self._plan)
         self.data = LocalData(engine)
+        awaiting = Awaiting(engine, self.data)
+        self.result, self.watch = awaiting.result, awaiting.watch
         self.control = LocalControl(engine, self)
         self.projections = engine.projections
         self.bus = LocalBus(engine)
@@ -278,7 +270,7 @@ class LocalRuns:
         row, stored = await self.data.whole(id, generation)
         events = [decode_event(each.payload) for each in stored]
         if at is not None:
-            events = events[: _count_until(id, events, at)]
+            events = events[: count_until(id, events, at)]
         plan = await self.engine.plan(row.definition, row.version)
         return await self.engine.folded(row.definition, lambda: shown_run(row, plan, events))
 
@@ -291,119 +283,6 @@ class LocalRuns:
             HistoryItem(each.seq, each.position, decode_event(each.payload), each.hash.hex())
             for each in stored
         ]
-
-    async def result(self, id: str) -> Any:
-        """The output of a completed run; RunFailed for one that ended otherwise. Waits for the end."""
-        engine = self.engine
-        if engine.requests.concerns(id):
-            await engine.requests.begun(id)
-        if engine.in_memory(id):
-            with contextlib.suppress(Fenced):  # another process executes it now
-                return await self._outcome(await engine.observers.closing(id))
-        with engine.following.run(id):
-            while True:
-                try:
-                    ended = await self._ended(id)
-                except NotFound:
-                    if await engine.requests.started(id) is None:
-                        raise
-                    continue  # it was asked for inside a transaction, and is a run now
-                if ended is not None:
-                    return await self._outcome(*ended)
-
-    async def _ended(self, id: str) -> tuple[Entry, History] | None:
-        """The run if it is closed, or is before it is worth while to look again."""
-        engine = self.engine
-        owner, waiting = engine.owner, engine.observers.closing(id)
-        poked = engine.observers.poked(id)
-        try:
-            row, source = await self.data.source(id)
-            if not row.open:
-                history = History(source, engine.plan)
-                entry = (await history.load([row]))[id]
-                if isinstance(entry, StoreCorrupt):
-                    await self.data.check_gone(row)
-                    return None  # deleted while it was read: look again
-                if isinstance(entry, Exception):
-                    raise entry
-                return entry, history
-            # Who owned the database before it looked learns of the end itself, or that it owns no more.
-            here = (
-                owner is not None and engine.owner is not None and engine.owner.token == owner.token
-            )
-            pause = None if here else self._net
-            wanted = [waiting] if here else [waiting, poked]
-            await asyncio.wait(wanted, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-            with contextlib.suppress(Fenced):  # another process executes it now
-                return (waiting.result(), engine.history) if waiting.done() else None
-            return None
-        finally:
-            engine.observers.unheard(id, waiting)
-            engine.observers.unpoked(id, poked)
-
-    async def _outcome(self, entry: Entry, history: History | None = None) -> Any:
-        run = entry.flow.run
-        if run.status != COMPLETED:
-            raise RunFailed(run.id, run.status, run.failure)
-        if run.result is not None:
-            return decode(run.result)
-        return await (history or self.engine.history).value(entry.row.key, run.result_ref)
-
-    @property
-    def _net(self) -> float:
-        """How long to wait for word of a run before looking for oneself: words can be lost."""
-        if self.engine.owner is not None:
-            return NET_SECONDS
-        return LOOK_SECONDS if self.engine.hints is None else ASK_SECONDS
-
-    async def watch(self, id: str) -> AsyncIterator[Change]:
-        """What has happened so far, then what happens, in order, until the run is closed."""
-        engine = self.engine
-        if engine.requests.concerns(id):
-            await engine.requests.begun(id)
-        queue = engine.observers.watch(id)
-        seq = 0
-        try:
-            with engine.following.run(id):
-                row, source = await self.data.source(id)
-                while True:
-                    stored = await source.events(row.key, after=seq)
-                    for each in stored:
-                        seq = each.seq
-                        event = decode_event(each.payload)
-                        yield Change(id, each.seq, event.type, row.status, event)
-                    again = await self.find(id)
-                    if again.key != row.key:
-                        # Another generation was opened: the end of this one, then that one after its copies.
-                        for each in await engine.store.events(row.key, after=seq):
-                            event = decode_event(each.payload)
-                            yield Change(id, each.seq, event.type, again.status, event)
-                        row, seq = again, await self._copied(again)
-                        continue
-                    row = again
-                    if not row.open and row.revision <= seq:
-                        return
-                    if row.revision > seq:
-                        continue
-                    noticed: Noticed | None
-                    try:
-                        noticed = await asyncio.wait_for(queue.get(), self._net)
-                    except TimeoutError:
-                        continue
-                    while noticed is not None and noticed.seq == seq + 1:
-                        seq = noticed.seq
-                        yield Change(id, seq, noticed.type, noticed.status, noticed.event)
-                        noticed = queue.get_nowait() if not queue.empty() else None
-        finally:
-            engine.observers.unwatch(id, queue)
-
-    async def _copied(self, row: Row) -> int:
-        """How many events of the generation are copies of the one before."""
-        for each in reversed(await self.engine.store.events(row.key)):
-            event = decode_event(each.payload)
-            if isinstance(event, RunReset) and event.generation == row.generation:
-                return event.to
-        return 0
 
     async def list(self, query: Query) -> list[Row]:
         return await self.engine.store.list(query)
@@ -613,30 +492,6 @@ class LocalRuns:
         await self.engine.close()
         await self.ownership.release()
         await self.engine.store.close()
-
-
-def _count_until(id: str, events: Sequence[Event], at: Moment) -> int:
-    """How many of the events had happened by then."""
-    if isinstance(at, str):
-        for count, event in enumerate(events, 1):
-            if isinstance(event, SnapshotTaken) and event.name == at:
-                return count
-        raise NotFound(
-            f"run {id} has no snapshot `{at:.80}`",
-            hint="`run.history()` has the names, in its `snapshot_taken`",
-        )
-    if isinstance(at, int):
-        if not 1 <= at <= len(events):
-            raise NotFound(
-                f"run {id} has events 1 to {len(events)}, not {at}", hint="take one of these"
-            )
-        return at
-    count = sum(1 for event in events if event.at <= at.timestamp())
-    if not count:
-        raise NotFound(
-            f"run {id} did not exist at {at.isoformat()}", hint="its first event says when it began"
-        )
-    return count
 
 
 def _check_priority(priority: Any) -> None:

@@ -9,11 +9,12 @@ from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.plan import Plan
 from penstock.core.values import decode
+from penstock.errors import NotFound
 from penstock.model import events as e
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.model.run import OPEN_TASK, PENDING, REF_SHIFT, Ref, Run, TaskState
-from penstock.ports.runs import RunView, TaskView
+from penstock.ports.runs import Moment, RunView, TaskView
 from penstock.ports.store import Row
 
 TASKS_SHOWN_MAX = 10_000
@@ -147,3 +148,27 @@ def _stack(failure: Failure | None) -> list[Failure]:
         found.append(failure)
         failure = failure.cause
     return found
+
+
+def count_until(id: str, events: Sequence[e.Event], at: Moment) -> int:
+    """How many of the events had happened by then."""
+    if isinstance(at, str):
+        for count, event in enumerate(events, 1):
+            if isinstance(event, e.SnapshotTaken) and event.name == at:
+                return count
+        raise NotFound(
+            f"run {id} has no snapshot `{at:.80}`",
+            hint="`run.history()` has the names, in its `snapshot_taken`",
+        )
+    if isinstance(at, int):
+        if not 1 <= at <= len(events):
+            raise NotFound(
+                f"run {id} has events 1 to {len(events)}, not {at}", hint="take one of these"
+            )
+        return at
+    count = sum(1 for event in events if event.at <= at.timestamp())
+    if not count:
+        raise NotFound(
+            f"run {id} did not exist at {at.isoformat()}", hint="its first event says when it began"
+        )
+    return count

@@ -49,7 +49,13 @@ class Path:
         except (
             Exception
         ) as error:  # the library's errors share no public base that covers its lexer too
-            raise ExpressionError(f"not a JSONPath: {error}", text=text) from error
+            # Its own words without its place, which counts columns from 0: ours is given with the error.
+            said = str(error.args[0]) if error.args else str(error)
+            at = getattr(getattr(error, "token", None), "index", 0)
+            position = max(0, min(at, len(text)))
+            raise ExpressionError(
+                f"not a JSONPath: {said}", text=text, position=position
+            ) from error
         self.singular = bool(self._query.singular_query())
 
     @property

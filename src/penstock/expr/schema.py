@@ -45,7 +45,10 @@ class Schema:
             return ""
         found: list[str] = []
         for error in self._errors(value):
-            found.append(f"{_path(error.instance_path)}: {_short(error.message)}")
+            told = f"{_path(error.instance_path)}: {_short(error.message)}"
+            if told in found:
+                continue  # the same by another way through the schema
+            found.append(told)
             if len(found) == PROBLEMS_MAX:
                 found.append("…")
                 break
@@ -103,6 +106,7 @@ def endless(document: Any) -> str:
     following: dict[str, list[str]] = {}
     waiting: list[tuple[str, Any]] = [("#", document)]
     seen: set[str] = set()
+    anchors = _anchors(document)
     while waiting:
         at, schema = waiting.pop()
         if at in seen or not isinstance(schema, dict):
@@ -114,14 +118,32 @@ def endless(document: Any) -> str:
         targets = following[at] = list[str]()
         for word in ("$ref", "$dynamicRef"):
             reference = rules.get(word)
-            if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
-                targets.append(reference)
-                waiting.append((reference, _pointed(document, reference)))
+            if isinstance(reference, str):
+                reference = anchors.get(reference, reference)
+                if reference == "#" or reference.startswith("#/"):
+                    targets.append(reference)
+                    waiting.append((reference, _pointed(document, reference)))
         for pointer, inner, in_place in _inner(at, rules):
             if in_place:
                 targets.append(pointer)
             waiting.append((pointer, inner))
     return _circle(following)
+
+
+def _anchors(document: Any) -> dict[str, str]:
+    """Pointers by what refers to them by name."""
+    found: dict[str, str] = {}
+    waiting: list[tuple[str, Any]] = [("#", document)]
+    while waiting:
+        at, schema = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        rules = cast("dict[str, Any]", schema)
+        for word in ("$anchor", "$dynamicAnchor"):
+            if isinstance(rules.get(word), str):
+                found[f"#{rules[word]}"] = at
+        waiting.extend((pointer, inner) for pointer, inner, _ in _inner(at, rules))
+    return found
 
 
 def _inner(at: str, rules: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:

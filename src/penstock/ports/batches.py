@@ -46,6 +46,10 @@ class Batch(Struct, omit_defaults=True):
     """The first of them."""
     started_at: float = 0.0
     ended_at: float | None = None
+    resumed_at: float | None = None
+    """When it was last let go on, having been stopped."""
+    resumed_from: int = 0
+    """Runs that had had their turn by then."""
     after: RunKey | None = None
     """All runs from this key on have had their turn."""
     page: list[str] = []
@@ -55,6 +59,12 @@ class Batch(Struct, omit_defaults=True):
     def seen(self) -> int:
         """Runs that have had their turn."""
         return self.done + sum(self.refused.values())
+
+    def pace(self, now: float) -> tuple[int, float]:
+        """So many runs had their turn in so many seconds, since it was begun or last let go on."""
+        since = self.started_at if self.resumed_at is None else self.resumed_at
+        end = now if self.ended_at is None else self.ended_at
+        return self.seen - self.resumed_from, max(0.0, end - since)
 
 
 class Batches(Protocol):

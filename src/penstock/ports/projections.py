@@ -1,4 +1,4 @@
-"""Read models of the application's own that follow the log, near or far: `engine/projection.py` is near (SPEC 4.1)."""
+"""Read models of the application's own that follow the log, near or far: `engine/projections.py` is near (SPEC 4.1)."""
 
 from __future__ import annotations
 

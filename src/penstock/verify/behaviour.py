@@ -9,17 +9,30 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.core.plan import Node, ScopePlan, environment
+from penstock.core.plan import Edge, Node, ScopePlan, environment
 from penstock.dsl.finding import Path
 from penstock.model.run import PENDING
 from penstock.verify.cases import Cases, Read
-from penstock.verify.driving import Driver, Goal, Route, begun, closed, completed, failing, ran
+from penstock.verify.driving import (
+    Driver,
+    Goal,
+    Route,
+    begun,
+    closed,
+    completed,
+    failing,
+    has_run,
+    ran,
+)
 from penstock.verify.fragments import Exploration
+from penstock.verify.knowledge import asked_at
 from penstock.verify.models import Trail
 from penstock.verify.mutexes import Holding, suspects
+from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, rehearse
 from penstock.verify.scenario import Scenario, Shows
+from penstock.verify.scopes import place
 from penstock.verify.solver import Solver
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
@@ -54,7 +67,7 @@ def check_behaviour(subject: Subject) -> None:
     exploration = Exploration(
         subject.plan, cases_of(subject), states=subject.budget.states, each=subject.budget.fragment
     )
-    driver = subject.driver = Driver(exploration)
+    driver = subject.driver = Driver(exploration, subject.activities)
     Behaviour(subject, exploration, driver).check()
 
 
@@ -67,24 +80,24 @@ def cases_of(subject: Subject) -> Cases:
         for node in scope.nodes.values()
     }
     types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
-    return Cases(
-        schemas, types, Solver(units=subject.budget.solver, questions=subject.budget.questions)
-    )
+    solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+    return Cases(schemas, types, solver, asked_at(subject))
 
 
 def schemas_of(subject: Subject) -> dict[Read, object]:
-    """What is known of values, by where they are read."""
+    """What is known of values, by where they are read; nothing of tasks in several bodies that have one name."""
     found: dict[Read, object] = {}
     definition = subject.definition
     if definition.input_schema is not None:
         found["input",] = definition.input_schema
+    outputs: dict[str, list[object]] = {}
     for scope in subject.plan.scopes.values():
         for node in scope.nodes.values():
-            schema = node.task.output_schema
-            if schema is None and node.type in ("signal", "form"):
-                schema = node.config.get("schema")
-            if schema is not None:
-                found["tasks", node.id, "output"] = schema
+            if node.loop is None:
+                outputs.setdefault(node.id, []).append(output_schema(node, subject.activities))
+    for id, schemas in outputs.items():
+        if schemas[0] is not None and all(schema == schemas[0] for schema in schemas):
+            found["tasks", id, "output"] = schemas[0]
     return found
 
 
@@ -231,7 +244,7 @@ class Behaviour:
         waits = [
             edge.source
             for edge in scope.nodes[id].arrivals
-            if edge.on == "error" and self._by_hand(scope.nodes[edge.source])
+            if edge.on == "error" and self._by_hand(_source(scope, edge))
         ]
         if waits:
             message = f"`{path}` runs only if an operator fails `{waits[0]}` by hand"
@@ -276,6 +289,8 @@ class Behaviour:
                 continue
             seen = rehearse(self.subject.plan, found)
             state = seen.tasks.get(path)
+            if state is not None and has_run(state):
+                continue  # the exploration saw less than there is: never a refutation
             status = "never" if state is None or state.status == PENDING else state.status
             shows = replace(found.shows, task=path, task_status=status if path else "")
             return Scenario(found.input, found.steps, shows)
@@ -292,13 +307,12 @@ class Behaviour:
         }
         seen = Seen(wanted)
         root = self.exploration.scopes[""]
-        ended = False
-        for way, trail in root.explored.ways.items():
-            if not way.failed and not ended:
-                ended = (
-                    self.driver.drive(self.driver.route_to(root, trail), seen.until(completed))
-                    is not None
-                )
+        ended = any(
+            self.driver.drive(self.driver.route_to(root, trail), seen.until(completed)) is not None
+            for way, first in root.explored.ways.items()
+            if not way.failed
+            for trail in (first, *root.explored.others.get(way, ()))
+        )
         over = any(fragment.explored.over for fragment in self.exploration.fragments)
         if over:
             return len(seen.paths)  # said already: not all is known
@@ -328,12 +342,15 @@ class Behaviour:
         self.subject.doubt(RULE, "no-path", path, "no run was found that completes", hint, key=True)
 
     def _show(self, path: str, scope: ScopePlan, seen: Seen) -> bool:
-        holder = self.driver.holder(path)
-        trail = holder.explored.fired.get(path.rpartition("/")[2])
-        if trail is None:
-            return False
-        route = self.driver.route_to(holder, trail)
-        return self.driver.drive(route, seen.until(begun(path))) is not None or path in seen.paths
+        holder, id = self.driver.holder(path), path.rpartition("/")[2]
+        first = holder.explored.fired.get(id)
+        trails = [] if first is None else [first, *holder.explored.again.get(id, ())]
+        for trail in trails:
+            route = self.driver.route_to(holder, trail)
+            found = self.driver.drive(route, seen.until(begun(path)))
+            if found is not None or path in seen.paths:
+                return True
+        return False
 
     def _unseen(self, missing: list[str], wanted: dict[str, ScopePlan]) -> None:
         names = ", ".join(f"`{path}`" for path in missing[:NAMED_MAX])
@@ -369,6 +386,15 @@ def _counts(node: Node) -> bool:
     return node.loop is None and node.type not in ("start", "end")
 
 
+def _source(scope: ScopePlan, edge: Edge) -> Node:
+    """The task that a link comes from; it may be in a natural loop that the link leaves."""
+    while edge.source in scope.inner:
+        loop = scope.nodes[scope.inner[edge.source]].loop
+        assert loop is not None
+        scope = loop
+    return scope.nodes[edge.source]
+
+
 def _owner(scope: ScopePlan) -> str:
     parent = scope.parent
     assert parent is not None
@@ -386,14 +412,3 @@ def _said(code: str, id: str, scope: ScopePlan) -> str:
             return f"{where} may come to where nothing is open and no end was reached"
         case _:
             return f"{where} may come to where all that is open waits for itself"
-
-
-def place(scope: ScopePlan, id: str) -> Path:
-    """Where a task stands in the document; a natural loop is no place of its own."""
-    path: Path = ("tasks", id)
-    cursor = scope
-    while cursor.parent is not None:
-        if cursor.kind != "natural":
-            path = ("tasks", cursor.owner, "config", "body", *path)
-        cursor = cursor.parent
-    return path

@@ -12,12 +12,12 @@ from dataclasses import replace
 from penstock.core.plan import Edge, Guard, Node, ScopePlan
 from penstock.dsl.finding import Finding, Path
 from penstock.expr.compile import Expression
-from penstock.verify.behaviour import place
 from penstock.verify.driving import Goal, begun, failing
-from penstock.verify.knowledge import Knowledge, Known
+from penstock.verify.knowledge import Known, knowledge_of
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
+from penstock.verify.scopes import place
 from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
 from penstock.verify.verification import Proof, Subject
 
@@ -43,7 +43,7 @@ def check_branches(subject: Subject) -> None:
 class Branches:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._knowledge = Knowledge(subject)
+        self._knowledge = knowledge_of(subject)
         self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
         self._player = Player(subject.plan, self._knowledge)
         self._sound = True
@@ -293,12 +293,15 @@ class Branches:
 
     def _withdraw(self, code: str, where: Path) -> None:
         """A doubt of another rule that is settled here."""
+        proofs = self._subject.proofs
         for finding in self._findings(code, where):
             if finding.level == "warning":
                 self._subject.notes.findings.remove(finding)
-                self._subject.proofs[:] = [
-                    proof for proof in self._subject.proofs if proof.message != finding.message
-                ]
+                gone = [proof for proof in proofs if proof.message == finding.message]
+                proofs[:] = [proof for proof in proofs if proof not in gone]
+                for rule in {proof.rule for proof in gone} - {proof.rule for proof in proofs}:
+                    message = "every run comes to an end of its own, and each task can run; branches say that a case can't be"
+                    self._subject.prove(rule, message)
 
 
 def _refuted(message: str) -> Proof:

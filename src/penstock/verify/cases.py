@@ -9,14 +9,16 @@ come out of any of them is impossible. For other conditions anything is held pos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any, Literal, cast
 
 from penstock.core.plan import COST_MAX, Guard
 from penstock.errors import ExpressionError, PenstockError
 from penstock.expr import tree as t
+from penstock.expr.compile import Expression
 from penstock.expr.schema import compile_schema
+from penstock.verify.samples import accepts, resolve
 from penstock.verify.solver import Answer, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import Types
 
@@ -42,6 +44,25 @@ _PLAIN = frozenset(
 _JUNK: tuple[Any, ...] = (_ABSENT, None, True, "\0other", -7919, [])
 
 
+class Stand(Guard):
+    """A condition with what was computed before replaced by its formula; known by the same text."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str, expression: Expression) -> None:
+        self.text, self.expression = text, expression
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known of a condition wherever it is asked."""
+
+    completed: frozenset[str]
+    """Tasks that have completed, of those whose whole output it reads."""
+    guard: Guard
+    """Itself, or what stands for it."""
+
+
 class Cases:
     """What the conditions of one definition may come to together. Answers are remembered."""
 
@@ -50,6 +71,7 @@ class Cases:
         schemas: Mapping[Read, Any],
         types: Types | None = None,
         solver: Solver | None = None,
+        asked: Mapping[str, Asked] | None = None,
     ) -> None:
         self._schemas = schemas
         """By where a value is read from: `("input",)`, `("tasks", ID, "output")`."""
@@ -58,19 +80,42 @@ class Cases:
         """Put to the solver so far."""
         self._vectors: dict[tuple[str, ...], list[tuple[tuple[Outcome, ...], Values]] | None] = {}
         self._simple: dict[str, bool] = {}
+        self._there: dict[str, Guard | None] = {}
+        self._asked = asked or {}
         self._known: dict[frozenset[tuple[str, Outcome]], bool] = {}
+
+    def _not_null(self, id: str) -> tuple[Guard, Outcome] | None:
+        """That the output of a task is not null, if that is so whenever it has completed."""
+        if id not in self._there:
+            schema = self._schemas.get(("tasks", id, "output"))
+            known = schema is not None and id.isidentifier() and not accepts(schema, None)
+            self._there[id] = Guard(f"tasks.{id}.output == null", None) if known else None
+        guard = self._there[id]
+        return None if guard is None else (guard, False)
 
     def possible(
         self, facts: Mapping[str, tuple[Guard, Outcome]], guard: Guard, outcome: Outcome
     ) -> bool:
         """Whether the condition may come to this while those have come to that. False only if it is certain."""
-        asks: dict[str, tuple[Guard, Outcome]] = {**facts, guard.text: (guard, outcome)}
-        related = connected(guard, [each for each, _ in facts.values()])
+        asks: dict[str, tuple[Guard, Outcome]] = {
+            text: (self._stand(each), came) for text, (each, came) in facts.items()
+        }
+        asks[guard.text] = (self._stand(guard), outcome)
+        asked = self._asked.get(guard.text)
+        for id in () if asked is None else asked.completed:
+            there = self._not_null(id)
+            if there is not None:
+                asks.setdefault(there[0].text, there)
+        related = connected(asks[guard.text][0], [each for each, _ in asks.values()])
         key: frozenset[tuple[str, Outcome]] = frozenset((g.text, asks[g.text][1]) for g in related)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._possible([asks[each.text] for each in related])
         return known
+
+    def _stand(self, guard: Guard) -> Guard:
+        asked = self._asked.get(guard.text)
+        return guard if asked is None else asked.guard
 
     def _possible(self, asks: Sequence[tuple[Guard, Outcome]]) -> bool:
         tried = self._tried([guard for guard, _ in asks])
@@ -93,7 +138,7 @@ class Cases:
     def values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
         """Values with which these conditions come to these outcomes, or None if none were found."""
         found: Values = {}
-        unique: dict[str, tuple[Guard, Outcome]] = {guard.text: (guard, o) for guard, o in asks}
+        unique: dict[str, tuple[Guard, Outcome]] = {g.text: (self._stand(g), o) for g, o in asks}
         left = list(unique.values())
         while left:
             group = connected(left[0][0], [guard for guard, _ in left[1:]])
@@ -192,7 +237,10 @@ class Cases:
         found = [*_around([*constants, *bounds], sure=sure), *_JUNK]
         if schema is None:
             return found
-        check = compile_schema(schema)
+        try:
+            check = compile_schema(schema)
+        except (PenstockError, ExpressionError, ValueError):
+            return found
         fitting = [
             v
             for v in found
@@ -201,28 +249,40 @@ class Cases:
         for extra in _examples(schema):
             if extra not in fitting and not check.problems(extra):
                 fitting.append(extra)
+        if len(read) == 3 and read[0] == "tasks" and None not in fitting:
+            fitting.append(None)  # of a task that was skipped, or has not run
         return fitting or found
 
     def _schema(self, read: Read) -> tuple[Any, bool]:
         """The schema of a value and whether it is always there; None if nothing is known."""
         for length in range(len(read), 0, -1):
             if read[:length] in self._schemas:
-                schema, required = self._schemas[read[:length]], read[0] == "input"
+                root = schema = self._schemas[read[:length]]
+                required = read[0] == "input"
                 for name in read[length:]:
-                    if not isinstance(schema, dict) or "$ref" in schema:
+                    node = resolve(schema, root)
+                    if not isinstance(node, Mapping):
                         return None, False
-                    node = cast("dict[str, Any]", schema)
-                    properties = node.get("properties")
-                    if node.get("type") != "object" or not isinstance(properties, dict):
+                    rules = cast("Mapping[str, Any]", node)
+                    properties = cast("Mapping[str, Any]", rules.get("properties") or {})
+                    if rules.get("type") != "object" or name not in properties:
                         return None, False
-                    if name not in properties:
-                        return None, False
-                    required = required and name in node.get("required", ())
-                    schema = cast("dict[str, Any]", properties)[name]
-                if not isinstance(schema, dict) or "$ref" in schema:
-                    return None, False
-                return cast("dict[str, Any]", schema), required
+                    required = required and name in rules.get("required", ())
+                    schema = properties[name]
+                return _alone(schema, root), required
         return None, False
+
+
+def _alone(schema: Any, root: Any) -> Any:
+    """The schema so that it can stand without what it is part of; None if it can't."""
+    found = resolve(schema, root)
+    if not isinstance(found, dict):
+        return None
+    rules = cast("dict[str, Any]", found)
+    if "$ref" not in repr(rules):
+        return rules
+    shared = cast("dict[str, Any]", root).get("$defs") if isinstance(root, dict) else None
+    return None if shared is None else {**rules, "$defs": shared}
 
 
 Values = dict[Read, Any]

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from penstock.core.keys import static
 from penstock.core.plan import Node, ScopePlan
-from penstock.verify.behaviour import place
 from penstock.verify.driving import Driver, Route
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Scenario, Shows
+from penstock.verify.scopes import place
 from penstock.verify.sets import Order, Orders
 from penstock.verify.verification import Proof, Subject
 

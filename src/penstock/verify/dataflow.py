@@ -19,9 +19,10 @@ from penstock.expr.tree import Binary, Literal
 from penstock.expr.typecheck import check
 from penstock.model.run import PENDING
 from penstock.verify.cases import ABSENT, Read, Values
+from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
 from penstock.verify.escapes import Escape, dead, fails, not_done
-from penstock.verify.knowledge import Knowledge, Known, dominators
+from penstock.verify.knowledge import Known, knowledge_of
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
@@ -58,7 +59,7 @@ def check_dataflow(subject: Subject) -> None:
 class DataFlow:
     def __init__(self, subject: Subject) -> None:
         self._subject, self._plan = subject, subject.plan
-        self._knowledge = Knowledge(subject)
+        self._knowledge = knowledge_of(subject)
         self._player = Player(subject.plan, self._knowledge)
         self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
         self._orders = Orders(subject.plan)
@@ -94,8 +95,11 @@ class DataFlow:
             explored = driver.holder(use.node.path).explored
             if use.node.id not in explored.fired and not explored.over:
                 return  # no run comes there
-        place = self._knowledge.at if use.ended else self._knowledge.before
-        known = place(use.scope, use.node)
+        if use.final:
+            known = self._knowledge.final()
+        else:
+            place = self._knowledge.at if use.ended else self._knowledge.before
+            known = place(use.scope, use.node)
         if not use.defaulted and self._lacking(use, known):
             return
         if use.whole or use.defaulted:
@@ -208,14 +212,14 @@ class DataFlow:
         return True
 
     def _said(self, use: Use, message: str, scenario: Scenario) -> None:
+        if use.whole and takes_null(self._subject, use.node, str(use.where[-1])):
+            return
         self._sound = False
         if not use.whole:
             self._refuted |= use.expression.reads
             self._subject.refute(RULE, "input-missing", use.where, message, scenario, HINTS["missing"])  # fmt: skip
             return
         text = f"{message}; it is called with null then, and nothing says that it takes it"
-        if takes_null(self._subject, use.node, str(use.where[-1])):
-            return
         self._subject.notes.add(
             "input-missing", use.where, text, HINTS["missing"], level="warning", counterexample=scenario
         )  # fmt: skip

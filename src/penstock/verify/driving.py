@@ -7,21 +7,24 @@ A task of which the trail says nothing completes with something that fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from penstock.core.keys import static
-from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Value
+from penstock.core.plan import Guard, Node, Plan, ScopePlan
+from penstock.errors import ExpressionError
+from penstock.expr.schema import Schema, compile_schema
 from penstock.model.failure import Failure
 from penstock.model.run import CANCELLED, OPEN_TASK, PENDING, SKIPPED, TaskState
-from penstock.verify.cases import ABSENT, Cases, Outcome, Read, Values
+from penstock.verify.cases import ABSENT, Cases, Outcome, Values
 from penstock.verify.events import fitting_event
+from penstock.verify.filling import filled, guesses_of, reads_of
 from penstock.verify.fragments import Exploration
 from penstock.verify.models import Trail, Way
+from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, Unplayable
-from penstock.verify.samples import accepts, resolve, sample
 from penstock.verify.scenario import (
     Complete,
     EndChild,
@@ -33,6 +36,7 @@ from penstock.verify.scenario import (
     Step,
     Submit,
 )
+from penstock.verify.verification import Signature
 
 STEPS_MAX = 150_000
 """Steps that all runs of one verification may take."""
@@ -66,10 +70,15 @@ class Route:
 class Driver:
     """Makes runs of one definition go where they are wanted."""
 
-    def __init__(self, exploration: Exploration) -> None:
+    def __init__(
+        self, exploration: Exploration, activities: Mapping[str, Signature] | None = None
+    ) -> None:
+        self._activities = activities
+        self._checks: dict[str, Schema | None] = {}
+        """Of what activities say they give, by path of the task."""
         self.exploration, self.plan = exploration, exploration.plan
         self.cases: Cases = exploration.cases
-        self.guesses = _guesses(self.plan)
+        self.guesses = guesses_of(self.plan)
         self.steps = 0
         """Taken so far, by all runs."""
         self.steps_max = min(STEPS_MAX, WORK_MAX // max(1, _size(self.plan)))
@@ -120,6 +129,9 @@ class Driver:
                     self._through(part, went or Way(failed=True), route)
                 else:
                     self._task(fragment.scope, move.verb, move.id, went, route)
+            for id, way in move.ways:
+                if id != move.id and way.failed:  # as soon as it began
+                    route.acts.append(("fail", _path(fragment.scope, id)))
             route.asks += move.asks
 
     def _through(self, fragment: Fragment, way: Way, route: Route) -> None:
@@ -166,7 +178,7 @@ class Driver:
         for verb, path in route.acts:
             node = self.plan.node(path)
             if verb == "fail" and node.type in ("transform", "publish"):
-                found.update({r: ABSENT for r in _reads(node) if r[0] == "input" and len(r) > 1})
+                found.update({r: ABSENT for r in reads_of(node) if r[0] == "input" and len(r) > 1})
         return found
 
     def _values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Iterator[Values]:
@@ -183,7 +195,7 @@ class Driver:
 
     def _play(self, values: Values, route: Route, goal: Goal) -> Scenario | None:
         stage = Stage(self.plan)
-        input = _filled(self.plan.definition.input_schema, self.guesses, values, ("input",))
+        input = filled(self.plan.definition.input_schema, self.guesses, values, ("input",))
         steps: list[Step] = []
         wanted, stray = route.acts[::-1], 0
         try:
@@ -219,7 +231,7 @@ class Driver:
     def wander(self, number: int, goals: Sequence[Goal]) -> Scenario | None:
         """A run in an order of its own, one for each number, in which each task completes."""
         stage, steps = Stage(self.plan), list[Step]()
-        input = _filled(self.plan.definition.input_schema, self.guesses, {}, ("input",))
+        input = filled(self.plan.definition.input_schema, self.guesses, {}, ("input",))
         chance = number
         try:
             stage.start(input)
@@ -303,10 +315,10 @@ class Driver:
                     return Fire(key)
                 case _:
                     return None
-        schema = node.task.output_schema
-        if node.type in ("signal", "form"):
-            schema = node.config.get("schema")
-        output = _filled(schema, self.guesses, values, ("tasks", node.id, "output"))
+        schema = output_schema(node, self._activities)
+        output = filled(schema, self.guesses, values, ("tasks", node.id, "output"))
+        if node.type == "activity" and node.task.output_schema is None and schema is not None:
+            self._fits(node, schema, output)  # the engine does not look at annotations
         match node.type:
             case "subworkflow":
                 return EndChild(key, output)
@@ -322,6 +334,17 @@ class Driver:
                 return Complete(key, output)
             case _:
                 return None
+
+    def _fits(self, node: Node, schema: Any, output: Any) -> None:
+        """Unplayable if the activity of this task says that it never gives that."""
+        if node.path not in self._checks:
+            try:
+                self._checks[node.path] = compile_schema(schema)
+            except (ExpressionError, ValueError):
+                self._checks[node.path] = None
+        check = self._checks[node.path]
+        if check is not None and not check.accepts(output):
+            raise Unplayable(f"`{node.path}` gives nothing like that")
 
 
 def _size(plan: Plan) -> int:
@@ -382,7 +405,7 @@ def begun(path: str) -> Goal:
 
     def goal(stage: Stage) -> Shows | None:
         for key, state in _sightings(stage, path):
-            if _ran(state):
+            if has_run(state):
                 return Shows(task=key, task_status=state.status)
         return None
 
@@ -399,10 +422,10 @@ def closed(stage: Stage) -> Shows | None:
 
 def ran(stage: Stage) -> set[str]:
     """Static paths of the tasks that have begun."""
-    return {static(key) for key, state in stage.tasks.items() if _ran(state)}
+    return {static(key) for key, state in stage.tasks.items() if has_run(state)}
 
 
-def _ran(state: TaskState) -> bool:
+def has_run(state: TaskState) -> bool:
     """It has begun, whatever came of it."""
     if state.status == CANCELLED:
         return state.scheduled_at > 0
@@ -412,94 +435,3 @@ def _ran(state: TaskState) -> bool:
 def completed(stage: Stage) -> Shows | None:
     """The run completes."""
     return Shows(status="COMPLETED") if stage.run.status == "COMPLETED" else None
-
-
-# --- values ----------------------------------------------------------------------------------------------------
-
-
-def _guesses(plan: Plan) -> Values:
-    """Something for everything that is read anywhere, so that nothing fails for want of it."""
-    found: Values = {}
-    items: set[Read] = set()
-    for scope in plan.scopes.values():
-        for node in scope.nodes.values():
-            for read in _reads(node):
-                found.setdefault(read, 1)
-            if node.type == "map":
-                items |= set(node.formulas["items"].expression.reads)
-            for given in (*node.inputs, *(node.undo_inputs or ())):
-                if given.source is not None and given.path is not None:
-                    read = _source(given)
-                    if read is not None:
-                        found.setdefault(read, 1)
-    for formula in (plan.outputs or {}).values():
-        for read in formula.expression.reads:
-            found.setdefault(read, 1)
-    for read in items:
-        found[read] = [1]
-    return found
-
-
-def _reads(node: Node) -> Iterator[Read]:
-    parts: list[Any] = [*node.conditions, *node.formulas.values(), *node.values.values()]
-    parts += [out.edge.guard for out in node.outs if out.edge.guard is not None]
-    parts += [given.template for given in node.inputs if given.template is not None]
-    for doing in (*node.on_complete, *node.on_error):
-        parts += [formula for _, formula in doing.set]
-        parts += [] if doing.value is None else [doing.value]
-    for part in parts:
-        if isinstance(part, Guard | Formula):
-            yield from part.expression.reads
-        elif isinstance(part, Value):
-            yield from part.reads
-
-
-def _source(given: Input) -> Read | None:
-    """Where an input with a simple path is read."""
-    assert given.path is not None
-    text = given.path.text
-    if not text.startswith("$") or any(c in text for c in "[*?@'\""):
-        return None
-    names = tuple(text.lstrip("$").strip(".").split("."))
-    root = ("input",) if given.source == "input" else ("tasks", given.source or "", "output")
-    return (*root, *(name for name in names if name))
-
-
-def _filled(schema: Any, guesses: Values, values: Values, root: Read) -> Any:
-    """What is wanted at a place, made whole by guesses and by what its schema asks for."""
-    made: Any = None if schema is None else _with_items(schema, guesses, root)
-    for chosen, sure in ((guesses, schema is None), (values, True)):
-        if not sure:
-            continue
-        for read, value in sorted(chosen.items(), key=lambda item: len(item[0])):
-            if read[: len(root)] == root:
-                made = _put(made, read[len(root) :], value)
-    return made
-
-
-def _with_items(schema: Any, guesses: Values, root: Read) -> Any:
-    """A sample in which no list that a map goes through is empty."""
-    made = sample(schema)
-    for read, value in guesses.items():
-        if not isinstance(value, list) or read[: len(root)] != root:
-            continue
-        rules: Any = schema
-        for name in (*(("properties", name) for name in read[len(root) :]), ("items",)):
-            for word in name:
-                rules = resolve(rules, schema)
-                rules = cast("dict[str, Any]", rules).get(word) if isinstance(rules, dict) else None
-        fuller = _put(made, read[len(root) :], [sample(rules, schema)])
-        if accepts(schema, fuller):
-            made = fuller
-    return made
-
-
-def _put(whole: Any, path: Read, value: Any) -> Any:
-    if not path:
-        return None if value is ABSENT else value
-    node: dict[str, Any] = dict(cast("dict[str, Any]", whole)) if isinstance(whole, dict) else {}
-    if len(path) == 1 and value is ABSENT:
-        node.pop(path[0], None)
-    else:
-        node[path[0]] = _put(node.get(path[0]), path[1:], value)
-    return node

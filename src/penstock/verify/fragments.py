@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from penstock.core.plan import EXIT, INTERNAL, Edge, Guard, Node, Out, Plan, ScopePlan
 from penstock.model.definition import Task
 from penstock.verify.cases import Cases
+from penstock.verify.instants import choices, racy, rounds
 from penstock.verify.models import (
     Model,
     Way,
@@ -75,10 +76,11 @@ class Exploration:
         made = ScopePlan("", "run", None, "")
         kind = "pass" if scope.kind == "natural" else "scope"
         model = Model(_bare(self.plan), made, "fragment" if fragment.entry is not None else kind)
+        racing = racy(scope)
         for id in fragment.nodes - hidden:
-            self._add(model, scope.nodes[id])
+            self._add(model, scope.nodes[id], racing)
         for part in fragment.inner:
-            self._stand(model, part)
+            self._stand(model, part, racing)
         if fragment.entry is None or fragment.exit is None:
             made.entry = made.nodes[scope.entry.id]
         else:
@@ -100,17 +102,22 @@ class Exploration:
         _prepare(model, scope)
         return model
 
-    def _add(self, model: Model, node: Node) -> None:
+    def _add(self, model: Model, node: Node, racing: bool) -> None:
         made = model.scope.nodes
         if node.loop is not None:
             made[node.id] = standing_for(node.id, node.arrivals, node.outs, node)
             inner = self.scopes[node.loop.path].explored
             model.ways[node.id] = _leaving(inner.ways)
+            if any(way.failed and way.taken for way in model.ways[node.id]):
+                model.saving.add(node.id)
             if inner.failing:
                 model.fallible.add(node.id)
         else:
             made[node.id] = sketched(node)
             model.silent[node.id] = silent(node)
+            soon = choices(node, racing=racing, silent=silent(node))
+            if soon:
+                model.instant[node.id] = soon
         model.writes[node.id] = _written(node)
         if node.type in ("activity", "http", "subworkflow"):
             model.fallible.add(node.id)
@@ -147,12 +154,25 @@ class Exploration:
             model.stuck.add(node.id)
         model.silent[node.id] = silent_body(node) and not fails
 
-    def _stand(self, model: Model, part: Fragment) -> None:
+    def _stand(self, model: Model, part: Fragment, racing: bool) -> None:
         assert part.entry is not None
         assert part.exit is not None
-        out = Out(part.exit, INTERNAL, part.exit.target)
+        last = part.exit
+        count = rounds(part.scope, part.nodes, part.entry) - 1 if racing else 0
+        for number in range(count):  # where it is dead, that takes as many rounds as in the whole
+            hop = Node(f" {part.id} {number}", "", Task(type="gateway"), None)
+            bare = copy(part.exit)
+            bare.guard, bare.on, bare.source = None, "success", hop.id
+            hop.outs = [Out(bare, INTERNAL, last.target)]
+            last = copy(part.exit)
+            last.target = hop.id
+            hop.arrivals = [last]
+            model.scope.nodes[hop.id] = hop
+        out = Out(last, INTERNAL, last.target)
         model.scope.nodes[part.id] = standing_for(part.id, [part.entry], [out])
         model.ways[part.id] = tuple(part.explored.ways)
+        if any(way.failed and way.taken for way in part.explored.ways):
+            model.saving.add(part.id)
         if part.explored.failing:
             model.fallible.add(part.id)
         names: set[str] = set()
@@ -233,6 +253,10 @@ def _prepare(model: Model, scope: ScopePlan) -> None:
             node.config = {"tasks": sorted(named)}
             targets |= named
         targets &= nodes.keys()
+        if any(out.edge.on == "always" for out in node.outs) or node.id in model.saving:
+            # If it fails the rest is given up, and what it leads to goes on.
+            beside = nodes.keys() - _triggers(nodes, {node.id}) - _followers(nodes, node.id)
+            targets |= beside | {node.id} if len(beside) > 1 else set[str]()
         if targets:
             cancelling.add(node.id)
             cancellable |= targets
@@ -293,6 +317,18 @@ def _triggers(nodes: dict[str, Node], cancelling: set[str]) -> set[str]:
                 found.add(id)
                 # A dead link passes a task at once, whatever its type.
                 todo.append(id)
+    return found
+
+
+def _followers(nodes: dict[str, Node], id: str) -> set[str]:
+    """Tasks to which there is a path from it."""
+    found: set[str] = set()
+    todo = [id]
+    while todo:
+        for out in nodes[todo.pop()].outs:
+            if out.role == INTERNAL and out.target in nodes and out.target not in found:
+                found.add(out.target)
+                todo.append(out.target)
     return found
 
 

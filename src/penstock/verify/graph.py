@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.dsl.expand import UNKNOWN_TYPE
-from penstock.dsl.finding import did_you_mean
+from penstock.dsl.finding import did_you_mean, meant
 from penstock.dsl.loops import Edge, Loop, components, irreducible_cycles, natural_loops
 from penstock.model.definition import Link, Task
 from penstock.verify.scopes import Notes, Scope
@@ -59,10 +59,10 @@ def _links(scope: Scope, notes: Notes) -> bool:
     return sound
 
 
-def _meant(name: str, scope: Scope) -> str | None:
+def _meant(name: str, scope: Scope) -> str:
     if name in scope.around:
         return "links stay inside their scope: that task is around this body"
-    return did_you_mean(name, scope.tasks)
+    return meant(name, scope.tasks, "add a task of that name")
 
 
 def _gateways(scope: Scope, notes: Notes, loops: list[Loop], *, partial: bool) -> None:
@@ -232,7 +232,8 @@ def _joins(scope: Scope, notes: Notes, loops: list[Loop]) -> None:
         count = incoming.get(name, 0)
         if task.join is not None and task.join.kind == "n" and task.join.n > count:
             message = f"`{name}` waits for {task.join.n} links, and only {count} lead to it"
-            notes.add("join-starved", (*scope.at(name), "join"), message)
+            hint = "let more links lead to it, or wait for fewer"
+            notes.add("join-starved", (*scope.at(name), "join"), message, hint)
 
 
 def _edges(scope: Scope) -> list[Edge]:

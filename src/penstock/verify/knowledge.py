@@ -6,15 +6,18 @@ stays as it was; what a `transform` computed is replaced by its formula, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from penstock.core.plan import INTERNAL, Edge, Formula, Guard, Node, Plan, ScopePlan, environment
+from penstock.core.plan import Edge, Formula, Guard, Node, Plan, ScopePlan, environment
 from penstock.expr.compile import Expression
 from penstock.expr.tree import Bind, Comprehension, Has, Ident, Index, Literal, Select, children
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import check
+from penstock.verify.cases import Asked, Stand
+from penstock.verify.certain import Certain, Ended, dominators
+from penstock.verify.outputs import output_schema
 from penstock.verify.samples import resolve
 from penstock.verify.solver import Ask, Wanted
 from penstock.verify.types import TaskType, Types
@@ -35,6 +38,49 @@ class Known:
     over: frozenset[str]
 
 
+def knowledge_of(subject: Subject) -> Knowledge:
+    """Made when first asked."""
+    if subject.knowledge is None:
+        subject.knowledge = Knowledge(subject)
+    return subject.knowledge
+
+
+def asked_at(subject: Subject) -> dict[str, Asked]:
+    """By condition that reads what tasks have given or computed."""
+    found: dict[str, Asked] = {}
+    for scope in subject.plan.scopes.values():
+        for node in scope.nodes.values():
+            for guard, ended in _guards(node):
+                if not any(read[0] in ("tasks", "data") for read in guard.expression.reads):
+                    continue
+                knowledge = knowledge_of(subject)
+                known = knowledge.at(scope, node) if ended else knowledge.before(scope, node)
+                types = known.types.tasks
+                whole = {r[1] for r in guard.expression.reads if len(r) == 3 and r[2] == "output"}
+                done = frozenset(
+                    id for id in whole & known.over if types[id].statuses == ("COMPLETED",)
+                )
+                expression = knowledge.expression(guard.expression, known)
+                stand = guard if expression is guard.expression else Stand(guard.text, expression)
+                before = found.get(guard.text)
+                if before is not None:
+                    done &= before.completed
+                    same = before.guard.expression.tree == expression.tree
+                    stand = stand if same else Guard(guard.text, knowledge.environment)
+                found[guard.text] = Asked(done, stand)
+    return found
+
+
+def _guards(node: Node) -> Iterator[tuple[Guard, bool]]:
+    """What decides at a task, and whether it is asked once that is over, well."""
+    for guard in (*node.conditions, *node.formulas.values()):
+        if isinstance(guard, Guard):
+            yield guard, False
+    for out in node.outs if node.loop is None else ():
+        if out.edge.guard is not None:
+            yield out.edge.guard, out.edge.on != "error"
+
+
 class Knowledge:
     """Of one definition."""
 
@@ -42,8 +88,10 @@ class Knowledge:
         self._subject, self._plan = subject, subject.plan
         self.environment = environment(subject.definition)
         self._dominators: dict[str, dict[str, str | None]] = {}
+        self._certain: dict[str, Certain] = {}
         self.writers = _writers(subject.plan)
         self._known: dict[tuple[str, str, bool], Known] = {}
+        self._final: Known | None = None
         self._data = self._data_schema()
         self._sights: dict[str, dict[str, TaskType]] = {}
         """By scope: the tasks that are seen from there."""
@@ -75,25 +123,7 @@ class Knowledge:
 
     def output_schema(self, node: Node) -> Any:
         """What its output fits if it completes; None: anything."""
-        if node.task.output_schema is not None:
-            return node.task.output_schema
-        match node.type:
-            case "signal" | "form":
-                return node.config.get("schema")
-            case "transform":
-                names = list(node.formulas)
-                return {
-                    "type": "object", "properties": dict.fromkeys(names, True), "required": names,
-                    "additionalProperties": False,
-                }  # fmt: skip
-            case "map":
-                return {"type": "array"}
-            case "activity":
-                signature = (self._subject.activities or {}).get(node.config.get("activity", ""))
-                found = None if signature is None else signature.result
-                return None if found is True else found
-            case _:
-                return None
+        return output_schema(node, self._subject.activities)
 
     def typed(self, read: Read, known: Known) -> bool:
         """A schema, or the engine itself, says what is there."""
@@ -115,6 +145,17 @@ class Knowledge:
 
     # --- what holds ----------------------------------------------------------------------------------------------
 
+    def final(self) -> Known:
+        """When the run is over, well: an end was reached, and nothing is open."""
+        if self._final is None:
+            over: dict[str, TaskType] = {}
+            edges: list[tuple[ScopePlan, Edge]] = []
+            root = self._plan.root
+            reached = root.ends if len(root.ends) == 1 else []
+            self._ended(root, self.certain(root).final(), reached, over, edges)
+            self._final = self._gathered(root, over, edges)
+        return self._final
+
     def _find(self, scope: ScopePlan, node: Node, *, ended: bool) -> Known:
         over: dict[str, TaskType] = {}
         edges: list[tuple[ScopePlan, Edge]] = []
@@ -125,6 +166,11 @@ class Knowledge:
             self._climb(where, at, over, edges, include=include)
             include = False
             cursor = None if where.parent is None else (where.parent, where.owner)
+        return self._gathered(scope, over, edges)
+
+    def _gathered(
+        self, scope: ScopePlan, over: dict[str, TaskType], edges: list[tuple[ScopePlan, Edge]]
+    ) -> Known:
         types = Types(
             self.environment,
             self._subject.definition.input_schema,
@@ -149,32 +195,42 @@ class Knowledge:
         *,
         include: bool,
     ) -> None:
-        """From a task up to where its scope begins."""
-        dominators = self.dominating(scope)
-        at = id
+        """All that is over where a task of that scope begins."""
         if include:
-            over[id] = self._task_type(scope.nodes[id], None, well=True)
-        while True:
-            node = scope.nodes[at]
-            above = dominators.get(at)
-            if above is None:
-                return
-            single = node.arrivals[0] if len(node.arrivals) == 1 else None
-            if single is not None:
-                edges.append((scope, single))
-            well = single is not None and single.on == "success"
-            over.setdefault(above, self._task_type(scope.nodes[above], single, well=well))
-            at = above
+            over[id] = self._task_type(scope.nodes[id], well=True)
+        ended = self.certain(scope).before(id)
+        self._ended(scope, ended, [scope.nodes[id]], over, edges)
 
-    def _task_type(self, node: Node, edge: Edge | None, *, well: bool) -> TaskType:
-        """`edge`: the only way on from it, if there is only one; `well`: it did not fail."""
+    def _ended(
+        self,
+        scope: ScopePlan,
+        ended: Ended,
+        reached: list[Node],
+        over: dict[str, TaskType],
+        edges: list[tuple[ScopePlan, Edge]],
+    ) -> None:
+        """`reached` has begun; so has what is over, and each by a link that was taken."""
+        failed: set[str] = set()
+        for node in (*reached, *(scope.nodes[each] for each in ended.tasks)):
+            if len(node.arrivals) == 1:
+                edges.append((scope, node.arrivals[0]))
+                if node.arrivals[0].on == "error":
+                    failed.add(node.arrivals[0].source)
+        for each in ended.tasks:
+            kind = self._task_type(
+                scope.nodes[each], well=each in ended.well, failed=each in failed
+            )
+            over.setdefault(each, kind)
+
+    def _task_type(self, node: Node, *, well: bool, failed: bool = False) -> TaskType:
+        """Of one that is over: `well`, it did not fail; `failed`, it did."""
         schema = self.output_schema(node)
         if node.loop is not None or node.type in ("loop", "mutex"):
             return TaskType(schema, nulls=False)
         statuses = ["COMPLETED"]
         if node.conditions:
             statuses.append("SKIPPED")
-        if edge is not None and edge.on == "error":
+        if failed:
             statuses = ["FAILED"]
         elif not well and any(out.edge.on != "success" for out in node.outs):
             statuses.append("FAILED")
@@ -300,63 +356,17 @@ class Knowledge:
             "additionalProperties": False,
         }  # fmt: skip
 
-    # --- dominators ----------------------------------------------------------------------------------------------
+    # --- what lies before ----------------------------------------------------------------------------------------
+
+    def certain(self, scope: ScopePlan) -> Certain:
+        if scope.path not in self._certain:
+            self._certain[scope.path] = Certain(self._plan, scope)
+        return self._certain[scope.path]
 
     def dominating(self, scope: ScopePlan) -> dict[str, str | None]:
         if scope.path not in self._dominators:
             self._dominators[scope.path] = dominators(scope)
         return self._dominators[scope.path]
-
-
-def dominators(scope: ScopePlan) -> dict[str, str | None]:
-    """For each task the nearest that lies on every way to it; None for where the scope begins."""
-    following = {
-        id: [out.target for out in node.outs if out.role == INTERNAL]
-        for id, node in scope.nodes.items()
-    }
-    order = _order(scope.entry.id, following)
-    place = {id: number for number, id in enumerate(order)}
-    before: dict[str, list[str]] = {id: [] for id in order}
-    for id in order:
-        for target in following[id]:
-            if target in place:
-                before[target].append(id)
-    found: dict[str, str | None] = {scope.entry.id: None}
-    for id in order[1:]:  # a scope has no cycles: one round is enough
-        above: str | None = None
-        for source in before[id]:
-            if source not in found:
-                continue
-            above = source if above is None else _meet(above, source, found, place)
-        found[id] = above
-    return found
-
-
-def _order(entry: str, following: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each task after all that lead to it."""
-    order: list[str] = []
-    seen = {entry}
-    stack = [(entry, iter(following[entry]))]
-    while stack:
-        id, rest = stack[-1]
-        for target in rest:
-            if target not in seen and target in following:
-                seen.add(target)
-                stack.append((target, iter(following[target])))
-                break
-        else:
-            stack.pop()
-            order.append(id)
-    return order[::-1]
-
-
-def _meet(a: str, b: str, found: Mapping[str, str | None], place: Mapping[str, int]) -> str:
-    while a != b:
-        if place[a] > place[b]:
-            a = found[a] or a
-        else:
-            b = found[b] or b
-    return a
 
 
 def _all_nodes(scope: ScopePlan) -> list[Node]:

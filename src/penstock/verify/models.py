@@ -13,10 +13,7 @@ from typing import Any
 from penstock.core.plan import Edge, Guard, Node, Plan, ScopePlan
 from penstock.model.definition import Task, Timeouts
 from penstock.verify.cases import Outcome, overlaps
-
-INSTANT = frozenset({"start", "end", "gateway", "transform", "publish", "cancel"})
-"""Types that are over as soon as they fire."""
-
+from penstock.verify.instants import INSTANT
 
 Facts = dict[str, tuple[Guard, Outcome]]
 """By text: what a condition has come to, where it would come to the same again."""
@@ -78,6 +75,8 @@ class Model:
     """Of tasks that stand for a fragment or a natural loop."""
     silent: dict[str, bool] = field(default_factory=dict[str, bool])
     """By task: whether it can't fail."""
+    instant: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """By task: what may come of it as soon as it begins (`verify/instants.py`)."""
     writes: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """By task: the keys of the run's data that it sets."""
     asked: dict[str, list[tuple[str, Guard]]] = field(
@@ -86,6 +85,8 @@ class Model:
     """By text of a guard: the guards that read some of the same, with the tasks that ask them."""
     fallible: set[str] = field(default_factory=set[str])
     """Tasks whose attempts may fail."""
+    saving: set[str] = field(default_factory=set[str])
+    """Tasks that stand for others, of which something goes on though they fail."""
     stuck: set[str] = field(default_factory=set[str])
     """Tasks that can only fail."""
     steady: bool = True

@@ -13,9 +13,9 @@ from msgspec import UNSET
 
 from penstock.core.plan import Input, Node, ScopePlan
 from penstock.dsl.finding import Path, did_you_mean
-from penstock.verify.behaviour import place
 from penstock.verify.knowledge import Knowledge
 from penstock.verify.samples import accepts, resolve, sample
+from penstock.verify.scopes import place
 from penstock.verify.sets import resolve as task_of
 from penstock.verify.verification import Proof, Signature, Subject
 

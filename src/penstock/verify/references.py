@@ -11,7 +11,7 @@ from msgspec import structs
 
 from penstock.core.plan import environment
 from penstock.dsl.expand import UNKNOWN_TYPE
-from penstock.dsl.finding import Path, did_you_mean
+from penstock.dsl.finding import Path, did_you_mean, listed, meant
 from penstock.errors import ExpressionError
 from penstock.expr.compile import Environment, compile_expression
 from penstock.expr.paths import compile_path
@@ -30,6 +30,8 @@ SECRET_TYPES = ("activity", "http")
 INPUT_TYPES = (*SECRET_TYPES, "subworkflow")
 HTTP_INPUTS = ("method", "url", "headers", "body", "timeout")
 JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
+CEL_HINT = "expressions are CEL, such as `input.total > 100 && tasks.check.output.ok`"
+SCHEMA_HINT = "schemas are JSON Schema 2020-12, such as `{type: object, required: [total]}`"
 _TEMPLATED = {
     "http": ("method", "url", "headers", "body"),
     "timer": ("delay", "until"),
@@ -164,7 +166,12 @@ class Reader:
                 )  # only now, as its message for a wrong name is terser
         except ExpressionError as error:
             self.notes.add_inside(
-                "expression-invalid", path, text, error.position, error.message, error.hint
+                "expression-invalid",
+                path,
+                text,
+                error.position,
+                error.message,
+                error.hint or CEL_HINT,
             )
 
     def _reads(self, reads: Iterable[tuple[str, ...]], text: str, path: Path, sight: Sight) -> bool:
@@ -282,7 +289,7 @@ class _Task:
     def _cancel(self, tasks: list[str], path: Path) -> None:
         for index, name in enumerate(tasks):
             if name not in self._scope.visible:
-                hint = did_you_mean(name, self._scope.visible)
+                hint = meant(name, self._scope.visible, "there is none to cancel")
                 self._notes.add("unknown-task", (*path, index), f"no task `{name}`", hint)
 
     def _activity(self, name: str, path: Path) -> None:
@@ -329,11 +336,12 @@ class _Task:
             self._notes.add("ambiguous-source", path, message, "give the task another id")
         elif source in SCOPED and source not in self._names:
             message = f"`{source}` exists only inside of {SCOPED[source]}"
-            self._notes.add("unknown-source", path, message)
+            hint = meant(source, [*visible, *SOURCES, *self._names], "")
+            self._notes.add("unknown-source", path, message, hint)
         elif not special and source not in visible:
             bare = source.removeprefix("tasks.").split(".")[0]
             hint = f"did you mean `{bare}`?" if bare in visible else None
-            hint = hint or did_you_mean(source, [*visible, *SOURCES, *self._names])
+            hint = hint or meant(source, [*visible, *SOURCES, *self._names], "")
             hint = hint or "a source is a task, `input`, `data` or `global`"
             self._notes.add("unknown-source", path, f"no task or source `{source}`", hint)
 
@@ -342,7 +350,7 @@ class _Task:
             compile_path(text)
         except ExpressionError as error:
             hint = error.hint or "a path looks like `$.order.lines[0]`"
-            self._notes.add("path-invalid", path, error.message, hint)
+            self._notes.add_inside("path-invalid", path, text, error.position, error.message, hint)
 
 
 def _environment(definition: Definition) -> Environment:
@@ -370,7 +378,7 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
             hint = did_you_mean(wrong, JSON_TYPES) or f"there are {', '.join(JSON_TYPES)}"
             return (*path, *inside), message, hint
         message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
-        return (*path, *inside), message, None
+        return (*path, *inside), message, SCHEMA_HINT
     return None
 
 
@@ -393,17 +401,19 @@ def _unreadable(read: tuple[str, ...], sight: Sight) -> tuple[str, str, str, str
     """Code, word, message and hint, if a path begins at nothing."""
     root, *rest = read
     if root in SCOPED and root not in sight.names:
-        return "unknown-name", root, f"`{root}` exists only inside of {SCOPED[root]}", None
+        hint = f"here there are {listed(sorted(sight.names))}"
+        return "unknown-name", root, f"`{root}` exists only inside of {SCOPED[root]}", hint
     if root not in sight.names:
         if root in sight.tasks:
             hint = f"a task is read as `tasks.{root}.output`"
         else:
-            hint = did_you_mean(root, sight.names) or f"there are {', '.join(sorted(sight.names))}"
+            hint = meant(root, sight.names, "")
         return "unknown-name", root, f"nothing is called `{root}`", hint
     if root == "tasks" and rest:
         task, *parts = rest
         if task not in sight.tasks:
-            return "unknown-task", task, f"no task `{task}`", did_you_mean(task, sight.tasks)
+            hint = meant(task, sight.tasks, "there is no task that can be read here")
+            return "unknown-task", task, f"no task `{task}`", hint
         if parts and parts[0] not in TASK_PARTS:
             hint = did_you_mean(parts[0], TASK_PARTS)
             hint = hint or f"a task has {', '.join(f'`{part}`' for part in TASK_PARTS)}"

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.core.plan import INTERNAL, Edge, Node, ScopePlan
+from penstock.verify.certain import dominators
+from penstock.verify.instants import racy, rescuable, rushes
 from penstock.verify.space import Explored
 
 CHUNK = 16
@@ -64,6 +66,7 @@ def decompose(scope: ScopePlan, loose: dict[str, set[str]] | None = None) -> Fra
     for arc, label in zip(arcs, _labels(arcs, order), strict=True):
         groups.setdefault(label, []).append(arc)
     found: list[Fragment] = []
+    racing, rescued = racy(scope), rescuable(scope)
     for group in groups.values():
         inside = [arc for arc in group if arc[2] != _END]
         if len(inside) < 2:
@@ -75,7 +78,9 @@ def decompose(scope: ScopePlan, loose: dict[str, set[str]] | None = None) -> Fra
             if (
                 nodes is not None
                 and 1 < len(nodes) < len(scope.nodes)
-                and _apart(scope, nodes, exit, loose or {})
+                and entry.target not in rescued  # there it goes on where others stop
+                and not (racing and rushes(scope, nodes, entry, exit))
+                and _apart(scope, nodes, entry, exit, loose or {})
             ):
                 found.append(Fragment(scope, nodes, entry, exit))
     _nest(top, found)
@@ -221,25 +226,74 @@ def _between(scope: ScopePlan, entry: Edge, exit: Edge) -> frozenset[str] | None
     return frozenset(found)
 
 
-def _apart(scope: ScopePlan, nodes: frozenset[str], exit: Edge, loose: dict[str, set[str]]) -> bool:
+def _apart(
+    scope: ScopePlan,
+    nodes: frozenset[str],
+    entry: Edge,
+    exit: Edge,
+    loose: dict[str, set[str]],
+) -> bool:
     """Nothing outside cancels what is inside, nor the other way round."""
     for id, owners in loose.items():
         if id in nodes and not owners <= nodes:
             return False
         if id not in nodes and owners & nodes:
             return False
+    early = any(scope.nodes[id].join == "n" for id in nodes)  # left while something in it is open
     for node in scope.nodes.values():
         targets: set[str] = set()
         if node.join_cancel:
-            targets = set(node.cancels) & nodes
+            targets = set(node.cancels)
         elif node.type == "cancel":
             targets = given_up(scope, node)
         if node.id in nodes:
-            if node.type == "cancel" and not targets <= nodes:
+            if node.join_cancel:
+                # Whatever leads to it, and so what lies before the fragment: most of that is over by then.
+                targets &= _left_open(scope, entry) if not targets <= nodes else nodes
+            if not targets <= nodes:
                 return False
-        elif targets & nodes and _reaches(scope, node.id, exit):
+        elif targets & nodes and (early or _reaches(scope, node.id, exit)):
             return False
     return True
+
+
+def _left_open(scope: ScopePlan, entry: Edge) -> set[str]:
+    """Tasks that may be open still when the link is taken: a join on the way did not wait for them."""
+    found: set[str] = set()
+    above = dominators(scope)
+    for id in _before(scope, entry.source):
+        join = scope.nodes[id]
+        if join.join != "n":
+            continue
+        there = _before(scope, id)
+        still = set(there)
+        cursor: str | None = id
+        while cursor is not None:  # what is on every way to it is over
+            still.discard(cursor)
+            cursor = above.get(cursor)
+        if join.join_cancel:
+            todo = list(still.difference(join.cancels))
+            still = set(todo)  # what it cancels is over, unless one that goes on leads to it
+            while todo:
+                for out in scope.nodes[todo.pop()].outs:
+                    if out.role == INTERNAL and out.target in there - still - {id}:
+                        still.add(out.target)
+                        todo.append(out.target)
+        found |= still
+    return found
+
+
+def _before(scope: ScopePlan, id: str) -> set[str]:
+    """The task, and all from which there is a path to it."""
+    at = scope.inner.get(id, id)
+    found, todo = {at}, [at]
+    while todo:
+        for edge in scope.nodes[todo.pop()].arrivals:
+            source = scope.inner.get(edge.source, edge.source)
+            if source not in found:
+                found.add(source)
+                todo.append(source)
+    return found
 
 
 def given_up(scope: ScopePlan, node: Node) -> set[str]:

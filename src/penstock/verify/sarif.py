@@ -24,13 +24,15 @@ def sarif(
     *,
     version: str,
     explain: Callable[[str], str],
+    page: Callable[[str], str] | None = None,
 ) -> dict[str, Any]:
-    """A log with one run of the tool; `proofs` by source, `explain` gives the sentence of a code."""
+    """A log with one run of the tool; `proofs` by source, `explain` gives the sentence of a code, `page` all of it."""
     codes = list(dict.fromkeys(finding.code for finding in findings))
-    rules = [
-        {"id": code, "name": _pascal(code), "shortDescription": {"text": explain(code) or code}}
-        for code in codes
-    ]
+    rules: list[dict[str, Any]] = []
+    for code in codes:
+        rule = {"id": code, "name": _pascal(code), "shortDescription": {"text": explain(code) or code}}  # fmt: skip
+        text = page(code) if page is not None else ""
+        rules.append({**rule, "help": {"text": text, "markdown": text}} if text else rule)
     run = {
         "tool": {"driver": {"name": "penstock", "semanticVersion": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.plan import ScopePlan
 from penstock.dsl.finding import Finding, Level, Path, Related
 from penstock.dsl.load import Loaded
 from penstock.dsl.schema import BODY_TYPES
@@ -64,6 +65,17 @@ def body_of(task: Task) -> Body | None:
         return msgspec.convert(task.config.get("body"), Body)
     except msgspec.ValidationError:
         return None
+
+
+def place(scope: ScopePlan, id: str) -> Path:
+    """Where a task stands in the document; a natural loop is no place of its own."""
+    path: Path = ("tasks", id)
+    cursor = scope
+    while cursor.parent is not None:
+        if cursor.kind != "natural":
+            path = ("tasks", cursor.owner, "config", "body", *path)
+        cursor = cursor.parent
+    return path
 
 
 @dataclass(slots=True)

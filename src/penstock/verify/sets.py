@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from penstock.core.plan import INTERNAL, Doing, Formula, Guard, Input, Node, Plan, ScopePlan, Value
 from penstock.dsl.finding import Path
-from penstock.verify.behaviour import place
 from penstock.verify.cases import Read
+from penstock.verify.scopes import place
 from penstock.verify.verification import Signature
 
 Moment = Literal["begin", "end"]

@@ -28,9 +28,11 @@ from penstock.model.run import (
     TaskState,
 )
 from penstock.verify.cases import Cases, Outcome
+from penstock.verify.instants import COMPLETE, FAIL
 from penstock.verify.models import Facts, Model, Way
 
 CANCEL = Failure(code="cancelled", message="from another scope")
+EXPRESSION = Failure(code="expression-failed", message="as it begins")
 
 
 class Sketch(Flow):
@@ -136,6 +138,17 @@ class Sketch(Flow):
         links.fire(self, path, scope, node, state)
         if state.status not in (SKIPPED, PENDING, CANCELLED):
             self.fired.append(node.id)
+        choices = self.model.instant.get(node.id, ())
+        if not choices or state.status not in OPEN_TASK:
+            return
+        choice = choices[self.pick(len(choices)) if len(choices) > 1 else 0]
+        if choice == COMPLETE:
+            self.shut(path, scope, state)
+            self.complete(path, scope, node, state)
+        elif choice == FAIL:
+            self.shut(path, scope, state)
+            self.went.append((node.id, Way(failed=True)))
+            self.fail(path, scope, node, state, EXPRESSION)
 
     def announce(self, key: str, kind: str, value: Any) -> None:  # type: ignore[override]
         pass

@@ -25,7 +25,7 @@ FAILURE = Failure(code="error", message="error")
 BRANCHES_MAX = 4_096
 """Ways in which one step may go on."""
 TRAILS_MAX = 8
-"""Ways to one fault that are kept."""
+"""Ways to one fault, or to one task, that are kept."""
 
 
 @dataclass(slots=True)
@@ -33,8 +33,13 @@ class Explored:
     """What was found."""
 
     ways: dict[Way, Trail] = field(default_factory=dict[Way, Trail])
+    """How it ends."""
+    others: dict[Way, list[Trail]] = field(default_factory=dict[Way, list[Trail]])
+    """Other trails to where it ends so."""
     fired: dict[str, Trail] = field(default_factory=dict[str, Trail])
     """Tasks that have begun."""
+    again: dict[str, list[Trail]] = field(default_factory=dict[str, list[Trail]])
+    """Other ways to where they begin."""
     bad: dict[tuple[str, str], list[Trail]] = field(
         default_factory=dict[tuple[str, str], list[Trail]]
     )
@@ -80,7 +85,10 @@ class _Search:
         for sketch, move in _branches(self.model, self.cases, state, verb, id):
             here = Trail(state.trail, move)
             for each in sketch.fired:
-                found.fired.setdefault(each, here)
+                if each not in found.fired:
+                    found.fired[each] = here
+                elif len(more := found.again.setdefault(each, [])) < TRAILS_MAX:
+                    more.append(here)
             if sketch.wide:
                 found.over = True
             assert sketch.top is not None
@@ -142,7 +150,10 @@ def _ended(model: Model, sketch: Sketch, here: Trail, found: Explored) -> None:
     failed = bool(code)
     back = not failed and scope.back and not scope.left
     way = Way(frozenset() if back else taken, failed, back, scope.left and not failed)
-    found.ways.setdefault(way, here)
+    if way not in found.ways:
+        found.ways[way] = here
+    elif len(more := found.others.setdefault(way, [])) < TRAILS_MAX:
+        more.append(here)
 
 
 def _order(model: Model, scope: Scope) -> tuple[list[str], list[str]]:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.dsl.finding import Finding, in_order
-from penstock.dsl.load import Format, Loaded, attempt, attempt_document, attempt_file, refused
+from penstock.dsl.load import (
+    Format,
+    Loaded,
+    attempt,
+    attempt_bytes,
+    attempt_document,
+    attempt_file,
+    refused,
+)
 from penstock.verify.graph import check_graph
 from penstock.verify.references import Reader, check_definition, check_references
 from penstock.verify.scopes import Notes, scopes_of
@@ -56,6 +64,13 @@ def examine_file(
     path: str | pathlib.Path, *, activities: Collection[str] | None = None
 ) -> Examined:
     return _examined(*attempt_file(path), str(path), activities)
+
+
+def examine_bytes(
+    data: bytes, *, source: str, activities: Collection[str] | None = None
+) -> Examined:
+    """What a file holds."""
+    return _examined(*attempt_bytes(data, source=source), source, activities)
 
 
 def examine_document(

@@ -20,12 +20,12 @@ from penstock.expr.compile import Expression
 from penstock.expr.tree import Binary, Ident, Literal, Logic, Unary
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import check
-from penstock.verify.behaviour import place
 from penstock.verify.driving import Goal
-from penstock.verify.knowledge import Knowledge, Read, replaced
+from penstock.verify.knowledge import Read, knowledge_of, replaced
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
+from penstock.verify.scopes import place
 from penstock.verify.solver import Ask, Impossible, Solution, Solver, Wanted
 from penstock.verify.types import Types
 from penstock.verify.verification import Subject
@@ -73,7 +73,7 @@ def check_termination(subject: Subject) -> None:
 class Termination:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._knowledge = Knowledge(subject)
+        self._knowledge = knowledge_of(subject)
         self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
         self._player = Player(subject.plan, self._knowledge)
 

@@ -31,8 +31,8 @@ from penstock.expr.tree import (
 )
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import Environment
-from penstock.verify.behaviour import place
 from penstock.verify.cases import Read
+from penstock.verify.scopes import place
 from penstock.verify.sets import FIXED, parts_of
 
 

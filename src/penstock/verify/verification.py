@@ -21,6 +21,7 @@ from penstock.verify.structure import check
 
 if TYPE_CHECKING:
     from penstock.verify.driving import Driver
+    from penstock.verify.knowledge import Knowledge
 
 Verdict = Literal["proved", "refuted", "unknown"]
 
@@ -80,6 +81,8 @@ class Subject:
     proofs: list[Proof] = field(default_factory=list[Proof])
     driver: Driver | None = None
     """Makes runs go where they are wanted; there once behaviour has been looked at."""
+    knowledge: Knowledge | None = None
+    """What holds at each task; ask `knowledge_of`."""
 
     def __post_init__(self) -> None:
         self.notes = Notes(self.loaded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.humane import ago, due_words, duration, local, until
+from penstock.cli.humane import ago, due_words, duration, left, local, pace, until
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_a_duration_is_short_and_as_exact_as_one_cares(seconds: float, text: str
 
 
 @pytest.mark.parametrize(
-    ("left", "text"),
+    ("rest", "text"),
     [
         (-5, "due"),
         (0.2, "in 1s"),
@@ -30,8 +30,8 @@ def test_a_duration_is_short_and_as_exact_as_one_cares(seconds: float, text: str
         (100_000, "in 28h"),
     ],
 )
-def test_what_is_due_is_told_in_one_unit(left: float, text: str) -> None:
-    assert until(1000 + left, 1000) == text
+def test_what_is_due_is_told_in_one_unit(rest: float, text: str) -> None:
+    assert until(1000 + rest, 1000) == text
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,10 @@ def test_what_is_due_is_not_called_so_twice() -> None:
     assert due_words("attempt 2 of `a` is due", 10.0, 11.0) == ""
     assert due_words("attempt 2 of `a` is due", 13.0, 11.0) == "in 2s"
     assert due_words("timer `t` is to fire", 10.0, 11.0) == "due"
+
+
+def test_a_pace_and_what_is_left_at_it() -> None:
+    assert [pace(done, 2.0) for done in (0, 1, 7, 30, 16_428)] == ["-", "0.5/s", "3.5/s", "15/s", "8,214/s"]  # fmt: skip
+    assert pace(5, 0.0) == "-"
+    assert left(100, 900, 10.0) == "1m30s"
+    assert [left(0, 900, 10.0), left(100, 0, 10.0), left(100, -3, 10.0)] == ["-"] * 3

@@ -74,3 +74,22 @@ def test_a_counterexample_is_told_under_the_picture() -> None:
     loaded = load(TEXT, source="it.yaml")
     said = words(svg(loaded.definition, verify(loaded).findings))
     assert any(each.strip() == '1. start with input {"n":1}' for each in said), said
+
+
+def test_a_long_id_stays_in_its_box() -> None:
+    name = "a" * 300
+    text = svg(
+        load(f"id: it\ntasks: {{{name}: {{do: x}}, b: {{do: x, after: {name}}}}}\n").definition, []
+    )
+
+    shown = next(word for word in words(text) if word.startswith("aaa"))
+    assert shown.endswith("…")
+    assert len(shown) * 8.5 < max(float(r.get("width", "0")) for r in parts(text, "rect", "box"))
+
+
+def test_what_is_marked_lies_over_what_is_not() -> None:
+    text = svg(load(TEXT).definition, [finding("error", ("links", 0))])
+
+    styles = [line.get("class", "") for line in ET.fromstring(text).iter(f"{SVG}polyline")]
+    assert styles == sorted(styles, key=lambda style: "error" in style)
+    assert "line error" in styles

@@ -62,7 +62,8 @@ def test_a_wrong_type_is_named_with_what_it_should_be() -> None:
         'put it in quotes: `version: "2"`',
     )
     assert seen(only("id: it\ntasks: [a]\n")) == (
-        *("wrong-type", 2, 8, "`tasks` must be an object of tasks by id, not a list", None),
+        *("wrong-type", 2, 8, "`tasks` must be an object of tasks by id, not a list"),
+        "write `name: value` for each part, in `{ }` or one in a line, indented under it",
     )
     assert in_task("{do: a, retry: [1]}").message == (
         "`retry` must be a number of attempts, or an object, not a list"
@@ -76,7 +77,10 @@ def test_a_wrong_type_is_named_with_what_it_should_be() -> None:
 def test_a_task_written_twice_is_reported_with_both_places() -> None:
     finding = only("id: it\ntasks:\n  a: {do: x}\n  b: {do: y}\n  a: {do: z}\n")
 
-    assert seen(finding) == ("duplicate-id", 5, 3, "two tasks are called `a`, first at 3:3", None)
+    assert seen(finding) == (
+        *("duplicate-id", 5, 3, "two tasks are called `a`, first at 3:3"),
+        "give one of them another id",
+    )
 
 
 def test_a_key_written_twice_is_reported_with_both_places() -> None:
@@ -87,7 +91,7 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         3,
         24,
         "`retry` is written twice, first at 3:14",
-        None,
+        "keep one of the two",
     )
 
 
@@ -95,12 +99,12 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
     ("line", "code", "column", "message", "hint"),
     [
         ("{type: timr}", "unknown-type", 13, "no type of task is called `timr`", "did you mean `timer`?"),
-        ("{name: x}", "field-missing", 3, "task `a` needs `type` or `do`", None),
-        ("{type: timer}", "field-missing", 3, "task `a` needs `delay` or `until`", None),
-        ("{type: http, method: GET}", "field-missing", 3, "task `a` needs `url`", None),
+        ("{name: x}", "field-missing", 3, "task `a` needs `type` or `do`", "add one of them"),
+        ("{type: timer}", "field-missing", 3, "task `a` needs `delay` or `until`", "add one of them"),
+        ("{type: http, method: GET}", "field-missing", 3, "task `a` needs `url`", "add `url: …`"),
         (
             "{type: timer, delay: 1s, config: {until: '2030-01-01T00:00:00Z'}}",
-            *("field-invalid", 3, "task `a` takes only one of `delay` and `until`", None),
+            *("field-invalid", 3, "task `a` takes only one of `delay` and `until`", "keep one of them"),
         ),
         (
             "{type: timer, delay: 1s, config: {delay: 2s}}",
@@ -128,12 +132,12 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{do: a, join: {n: 0}}",
-            *("field-invalid", 24, "`n` must be a whole number from 1, not the number 0", None),
+            *("field-invalid", 24, "`n` must be a whole number from 1, not the number 0", "write a whole number from 1"),
         ),
         (
             "{do: a, priority: urgent}",
             *("field-invalid", 24, "`priority` must be `high`, `normal` or `low`, not text `urgent`"),
-            None,
+            "take one of these",
         ),
         (
             "{type: gateway, kind: exclusiv}",
@@ -145,7 +149,7 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
             "{do: a, inputs: {x: {from: b, value: 3}}}",
             *("field-invalid", 23),
             "input `x` takes only one of `from`, `value`, `template` and `secret`",
-            None,
+            "keep one of them",
         ),
         (
             "{do: a, inputs: {x: {from: b, pth: 3}}}",
@@ -153,7 +157,7 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{do: a, inputs: {x: {value: 3, path: $.y}}}",
-            *("field-missing", 23, "input `x` needs `from`", None),
+            *("field-missing", 23, "input `x` needs `from`", "add `from: …`"),
         ),
         (
             "{do: a, after: {form: b, from: c}}",
@@ -161,11 +165,14 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         ),
         (
             "{do: a, onComplete: [{publish: {payload: 1}}]}",
-            *("field-missing", 28, "`publish` needs `topic`", None),
+            *("field-missing", 28, "`publish` needs `topic`", "add `topic: …`"),
         ),
         (
             "{type: map, items: x, body: {do: b, foo: 1}}",
-            *("unknown-field", 42, "no field `foo` in a task of type activity", None),
+            *("unknown-field", 42, "no field `foo` in a task of type activity"),
+            "it takes `type`, `name`, `config`, `inputs`, `outputSchema`, `retry`, `timeout`, `conditions`, `onComplete`, `onError`, "
+            "`compensate`, `reads`, `writes`, `join`, `resources`, `priority`, `queue`, `limits`, `after`, `when`, `on`, `activity`, "
+            "`once` and `do`",
         ),
         (
             "{type: loop, while: x, body: {tasks: {q: {type: signl}}}}",
@@ -174,7 +181,7 @@ def test_a_key_written_twice_is_reported_with_both_places() -> None:
         (
             "{type: event, topic: x}",
             *("field-missing", 3, "task `a` needs `where`"),
-            None,
+            "add `where: …`",
         ),
         (
             "{type: start, config: {x: 1}}",
@@ -235,7 +242,7 @@ def test_what_is_no_document_is_said() -> None:
             1,
             1,
             "a definition is an object with `id` and `tasks`, and this is empty",
-            None,
+            "begin with `id: NAME`, then `tasks:` and under it `NAME: {do: ACTIVITY}` for each",
         ),
     )
     assert only("- a\n").message.endswith("this is a list")
@@ -378,6 +385,7 @@ def test_nothing_that_is_written_breaks_the_loader(tasks: Any, links: Any, top: 
     loaded, found = attempt_document(document)
 
     assert loaded is not None or found
+    assert all(finding.hint for finding in found)
     assert all(finding.code in CODES for finding in found)
 
 
@@ -387,6 +395,7 @@ def test_no_text_breaks_the_loader(text: str) -> None:
     loaded, found = attempt(text)
 
     assert loaded is not None or found
+    assert all(finding.hint for finding in found)
 
 
 def test_json_may_write_a_count_with_a_fraction_of_nothing() -> None:

@@ -37,6 +37,9 @@ EMBEDDED = {
         ({"const": 0}, [0, 0.0], [False, None]),
         ({"multipleOf": 0.01}, [0.07, 3], [0.075]),
         ({"minimum": 1, "exclusiveMaximum": 3}, [1, 2.9], [0.9, 3]),
+        ({"exclusiveMinimum": 1, "maximum": 3}, [1.1, 3], [1, 3.1]),
+        ({"$comment": "c", "title": "t", "description": "d", "default": 1, "examples": [1], "deprecated": True, "readOnly": True, "writeOnly": True}, [1, "a"], []),
+        ({"$vocabulary": {}, "contentSchema": {"type": "integer"}}, ["a"], []),
         ({"minLength": 2, "maxLength": 2}, ["ab", "😀😀"], ["a", "abc"]),
         ({"pattern": "^[a-z]+$"}, ["abc", 7], ["", "Abc"]),
         ({"pattern": "^(?=.*[0-9]).{3}$"}, ["a1b"], ["abc"]),
@@ -127,6 +130,25 @@ def test_a_message_stays_short_however_large_the_value() -> None:
     assert len(found) < 400
 
 
+def test_what_is_wrong_in_several_ways_is_said_once() -> None:
+    found = compile_schema({"$ref": "https://json-schema.org/draft/2020-12/schema"}).problems(1)
+
+    assert found == '$: 1 is not of types "boolean", "object"'
+
+
+def test_a_dynamic_reference_leads_to_the_outermost() -> None:
+    lists = {
+        "$id": "list",
+        "$defs": {"any": {"$dynamicAnchor": "item"}},
+        "items": {"$dynamicRef": "#item"},
+    }
+    numbers = {"$id": "https://example.org/numbers", "$ref": "list", "$defs": {"of": {"$dynamicAnchor": "item", "type": "number"}, "list": lists}}  # fmt: skip
+    compiled = compile_schema(numbers)
+
+    assert compiled.accepts([1, 2.5])
+    assert compiled.problems([1, "a"]) == '$[1]: "a" is not of type "number"'
+
+
 def test_of_a_large_value_the_first_problem_is_said() -> None:
     found = compile_schema({"items": {"type": "string"}}).problems(list(range(100_000)))
 
@@ -138,6 +160,9 @@ def test_of_a_large_value_the_first_problem_is_said() -> None:
     [
         ({"$ref": "#"}, "# -> #"),
         ({"allOf": [{"$ref": "#"}]}, "# -> #/allOf/0 -> #"),
+        ({"$anchor": "me", "$ref": "#me"}, "# -> #"),
+        ({"$dynamicAnchor": "me", "$dynamicRef": "#me"}, "# -> #"),
+        ({"$ref": "#x", "$defs": {"a": {"$anchor": "x", "not": {"$ref": "#x"}}}}, "#/$defs/a -> #/$defs/a/not -> #/$defs/a"),
         ({"properties": {"n": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"not": {"$ref": "#/$defs/a"}}}},
          "#/$defs/a -> #/$defs/b -> #/$defs/b/not -> #/$defs/a"),
     ],

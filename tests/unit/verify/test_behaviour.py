@@ -472,3 +472,20 @@ links:
 
     assert found(text) == []
     assert verified(text).verdict("3.2") == "proved"
+
+
+def test_what_only_an_operator_can_reach_from_inside_a_loop_is_a_note() -> None:
+    findings = found("""\
+tasks:
+  a: {do: x}
+  s: {type: signal, name: s, schema: {type: boolean}, after: a}
+  b: {do: x}
+  h: {do: x}
+links:
+  - {from: s, to: a, when: tasks.s.output && iteration < 9}
+  - {from: s, to: b, when: "!tasks.s.output || iteration >= 9"}
+  - {from: s, to: h, on: error}
+""")
+    assert [(f.code, f.level) for f in findings if f.code == "never-runs"] == [
+        ("never-runs", "note")
+    ]

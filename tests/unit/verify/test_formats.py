@@ -187,7 +187,7 @@ SARIF = {
                         "semanticVersion": {"type": "string"},
                         "rules": {"type": "array", "uniqueItems": True, "items": {
                             "type": "object", "required": ["id"], "additionalProperties": False,
-                            "properties": {"id": {"type": "string"}, "name": {"type": "string"}, "shortDescription": MESSAGE},
+                            "properties": {"id": {"type": "string"}, "name": {"type": "string"}, "shortDescription": MESSAGE, "help": MESSAGE},
                         }},
                     },
                 }}},
@@ -225,7 +225,9 @@ SARIF = {
 
 
 def log(findings: list[Finding], proofs: list[Proof]) -> dict[str, Any]:
-    found = sarif(findings, {"a b/it.yaml": proofs}, version="1.2.3", explain=lambda code: "")
+    found = sarif(
+        findings, {"a b/it.yaml": proofs}, version="1.2.3", explain=lambda code: "", page=lambda code: f"# {code}\n"
+    )  # fmt: skip
     written: dict[str, Any] = json.loads(msgspec.json.encode(found))
     return written
 

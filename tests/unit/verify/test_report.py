@@ -94,7 +94,10 @@ def test_machines_get_the_same_as_json() -> None:
 def test_without_a_text_the_path_is_shown() -> None:
     found = examine_document({"id": "it", "tasks": {"a": {"do": "a", "after": ["b"]}}}).findings
 
-    assert render(found) == "error[dangling-link]: no task `b`\n  --> <document>: links[0].from\n"
+    assert render(found) == (
+        "error[dangling-link]: no task `b`\n  --> <document>: links[0].from\n"
+        "hint: there are `a`, `end` and `start`\n"
+    )
 
 
 def test_a_line_that_is_not_there_is_not_shown() -> None:

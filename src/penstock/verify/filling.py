@@ -1,0 +1,112 @@
+"""Filling: values for inputs and outputs of which only a part is wanted, made whole so that nothing fails for want of more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from penstock.core.plan import Formula, Guard, Input, Node, Plan, Value
+from penstock.verify.cases import ABSENT, Read, Values
+from penstock.verify.samples import accepts, resolve, sample
+
+
+def guesses_of(plan: Plan) -> Values:
+    """Something for everything that is read anywhere, so that nothing fails for want of it."""
+    found: Values = {}
+    items: set[Read] = set()
+    for scope in plan.scopes.values():
+        for node in scope.nodes.values():
+            for read in reads_of(node):
+                found.setdefault(read, 1)
+            if node.type == "map":
+                items |= set(node.formulas["items"].expression.reads)
+            for given in (*node.inputs, *(node.undo_inputs or ())):
+                if given.source is not None and given.path is not None:
+                    read = _source(given)
+                    if read is not None:
+                        found.setdefault(read, 1)
+    for formula in (plan.outputs or {}).values():
+        for read in formula.expression.reads:
+            found.setdefault(read, 1)
+    for read in items:
+        found[read] = [1]
+    return found
+
+
+def reads_of(node: Node) -> Iterator[Read]:
+    parts: list[Any] = [*node.conditions, *node.formulas.values(), *node.values.values()]
+    parts += [out.edge.guard for out in node.outs if out.edge.guard is not None]
+    parts += [given.template for given in node.inputs if given.template is not None]
+    for doing in (*node.on_complete, *node.on_error):
+        parts += [formula for _, formula in doing.set]
+        parts += [] if doing.value is None else [doing.value]
+    for part in parts:
+        if isinstance(part, Guard | Formula):
+            yield from part.expression.reads
+        elif isinstance(part, Value):
+            yield from part.reads
+
+
+def _source(given: Input) -> Read | None:
+    """Where an input with a simple path is read."""
+    assert given.path is not None
+    text = given.path.text
+    if not text.startswith("$") or any(c in text for c in "[*?@'\""):
+        return None
+    names = tuple(text.lstrip("$").strip(".").split("."))
+    root = ("input",) if given.source == "input" else ("tasks", given.source or "", "output")
+    return (*root, *(name for name in names if name))
+
+
+def filled(schema: Any, guesses: Values, values: Values, root: Read) -> Any:
+    """What is wanted at a place, made whole by guesses and by what its schema asks for."""
+    made: Any = None if schema is None else _whole(schema, guesses, root)
+    for chosen, sure in ((guesses, schema is None), (values, True)):
+        if not sure:
+            continue
+        for read, value in sorted(chosen.items(), key=lambda item: len(item[0])):
+            if read[: len(root)] == root:
+                made = _put(made, read[len(root) :], value)
+    return made
+
+
+def _whole(schema: Any, guesses: Values, root: Read) -> Any:
+    """A sample in which all that is read anywhere is there, and no list that a map goes through is empty."""
+    made = sample(schema)
+    for read, value in guesses.items():
+        if read[: len(root)] == root and not _there(made, read[len(root) :], value):
+            made = _fuller(schema, made, read[len(root) :], items=isinstance(value, list))
+    return made
+
+
+def _there(made: Any, path: Read, value: Any) -> bool:
+    """Something is at that path; an empty list is nothing where a list is gone through."""
+    for name in path:
+        if not isinstance(made, dict) or name not in made:
+            return False
+        made = cast("dict[str, Any]", made)[name]
+    return not isinstance(value, list) or made != []
+
+
+def _fuller(schema: Any, made: Any, path: Read, *, items: bool) -> Any:
+    """The same with something at that path, if the schema has anything to say of it and accepts it."""
+    rules: Any = schema
+    for word in (*(w for name in path for w in ("properties", name)), *(("items",) if items else ())):  # fmt: skip
+        rules = resolve(rules, schema)
+        rules = cast("dict[str, Any]", rules).get(word) if isinstance(rules, dict) else None
+    if rules is None and not items:
+        return made
+    one = sample(rules, schema)
+    fuller = _put(made, path, [one] if items else one)
+    return fuller if accepts(schema, fuller) else made
+
+
+def _put(whole: Any, path: Read, value: Any) -> Any:
+    if not path:
+        return None if value is ABSENT else value
+    node: dict[str, Any] = dict(cast("dict[str, Any]", whole)) if isinstance(whole, dict) else {}
+    if len(path) == 1 and value is ABSENT:
+        node.pop(path[0], None)
+    else:
+        node[path[0]] = _put(node.get(path[0]), path[1:], value)
+    return node
