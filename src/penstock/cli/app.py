@@ -7,7 +7,7 @@ import importlib.util
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -21,10 +21,39 @@ if TYPE_CHECKING:
 
 
 BUILT_IN = "http"
+_LOADED: dict[str, str] = {}
+"""Files that were loaded as an application, by the name of the module."""
 
 
 def load_app(named: str) -> list[Any]:
     """Every object made by `@activity` in a Python file, a module, or in what `module:attr` names."""
+    module, source = _source(named)
+    found = _collected(source, _is_activity)
+    if not found and not _collected(source, _is_workflow):
+        raise Problem(
+            "app-empty",
+            f"`{named}` has no activities",
+            place=getattr(module, "__file__", None),
+            hint="mark functions with `@activity` (from penstock import activity)",
+        )
+    return found
+
+
+def load_workflows(named: str, *, needed: bool = True) -> list[Any]:
+    """Every function made by `@workflow`, as `load_app`."""
+    module, source = _source(named)
+    found = _collected(source, _is_workflow)
+    if not found and needed:
+        raise Problem(
+            "app-empty",
+            f"`{named}` has no workflow functions",
+            place=getattr(module, "__file__", None),
+            hint="mark functions with `@workflow` (from penstock import workflow)",
+        )
+    return found
+
+
+def _source(named: str) -> tuple[ModuleType, Any]:
     module, attr = _module(named)
     source: Any = module
     if attr:
@@ -38,15 +67,7 @@ def load_app(named: str) -> list[Any]:
                 hint=did_you_mean(attr, vars(module))
                 or f"--app {shlex.quote(named.rpartition(':')[0])} takes all activities of it",
             ) from None
-    found = _collected(source)
-    if not found:
-        raise Problem(
-            "app-empty",
-            f"`{named}` has no activities",
-            place=getattr(module, "__file__", None),
-            hint="mark functions with `@activity` (from penstock import activity)",
-        )
-    return found
+    return module, source
 
 
 def served_by(activities: Iterable[Any]) -> dict[str, Served]:
@@ -71,8 +92,8 @@ def signatures_by(activities: Iterable[Any]) -> dict[str, Signature]:
     return {name: signature for name, signature in found.items() if signature is not None}
 
 
-def _collected(source: Any) -> list[Any]:
-    if _is_activity(source):
+def _collected(source: Any, wanted: Callable[[Any], bool]) -> list[Any]:
+    if wanted(source):
         return [source]
     values: Iterable[Any]
     if isinstance(source, list | tuple | set | frozenset):
@@ -85,9 +106,18 @@ def _collected(source: Any) -> list[Any]:
         values = [getattr(source, name, None) for name in dir(source) if not name.startswith("__")]
     found: list[Any] = []
     for value in values:
-        if _is_activity(value) and not any(value is known for known in found):
+        if wanted(value) and not any(value is known for known in found):
             found.append(value)
     return found
+
+
+def _is_workflow(value: Any) -> bool:
+    from penstock.sdk.functions import is_workflow
+
+    try:
+        return callable(value) and is_workflow(value)
+    except Exception:
+        return False
 
 
 def _is_activity(value: Any) -> bool:
@@ -138,6 +168,8 @@ def _from_file(path: Path) -> ModuleType:
     # By its own name and from its own folder, so that a child process (`cpu=True`) can import it too.
     sys.path.insert(0, str(path.parent))
     known = sys.modules.get(name)
+    if known is not None and name in _LOADED and _LOADED[name] == str(path):
+        return known
     if known is not None and getattr(known, "__file__", None) != str(path):
         name = f"penstock_app_{name}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -145,10 +177,11 @@ def _from_file(path: Path) -> ModuleType:
         raise Problem("app-unknown", f"{path} is no Python file", hint="its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _LOADED[name] = str(path)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
+        del sys.modules[name], _LOADED[name]
         raise _failed(error, str(path)) from error
     return module
 

@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Check": {
         "verify": "verify", "diff": "diff", "rewrite": "rewrite", "audit": "reading", "explain": "definitions",
+        "replay": "replay",
     },
 }  # fmt: skip
 """Each command and the module of this package that has it."""

@@ -70,7 +70,7 @@ def _kept(text: str) -> float:
 async def _serve(app: str, url: str, retention: float | None) -> int:
     import asyncio
 
-    from penstock.cli.app import load_app
+    from penstock.cli.app import load_app, load_workflows
     from penstock.cli.output import COMPLETED, Problem, say
     from penstock.cli.session import Session, engine_of, on_interrupt, settings_of
     from penstock.cli.voice import keep_infos
@@ -81,12 +81,13 @@ async def _serve(app: str, url: str, retention: float | None) -> int:
             "usage", "no other process can give runs to a database in memory", place="--store",
             hint="use sqlite:///file.db",
         )  # fmt: skip
-    activities = load_app(app)
+    activities, workflows = load_app(app), load_workflows(app, needed=False)
     keep_infos()
     stop = on_interrupt()
     async with engine_of(
         url,
         activities=activities,
+        workflows=workflows,
         settings=settings_of(drain_seconds=DRAIN_SECONDS, retention=retention),
     ) as engine:
         session = Session(engine, url)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.functions import FUNCTION, FunctionPlan
 from penstock.core.plan import Plan
 from penstock.engine.bundle import (
     SUFFIX,
@@ -406,6 +407,8 @@ async def check_open(
 
     async def plans(definition: str, version: str) -> Plan:
         key = definition, version
+        if version == FUNCTION:
+            return kept.setdefault(key, FunctionPlan(definition))
         if key not in kept:
             if key not in documents:
                 raise BundleDamaged(reader.path, f"version {version} of `{definition}` is missing")

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from penstock.core.functions import FUNCTION
 from penstock.errors import BundleDamaged, StoreCorrupt
 from penstock.model.chain import link, prefix
 from penstock.model.codec import decode_event
@@ -280,6 +281,7 @@ def versions_of(run: WholeRun) -> list[str]:
             event = decode_event(each.payload)
             if isinstance(event, RunStarted | RunMigrated):
                 found[event.version] = None
+    found.pop(FUNCTION, None)  # code, which no store keeps
     return list(found)
 
 

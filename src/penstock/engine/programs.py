@@ -11,16 +11,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
+from penstock.core.functions import FunctionPlan
 from penstock.core.owed import every_reference
 from penstock.core.program import Program
-from penstock.engine.history import Entry
+from penstock.engine.history import Entry, History, Source
 from penstock.engine.inbox import Item
 from penstock.errors import PenstockError, Rejected, StoreError
 from penstock.model.codec import LARGE_FIELDS, decode_event
 from penstock.model.run import INLINE_BYTES_MAX, REF_SHIFT, Run
-from penstock.ports.store import Row, Stored
+from penstock.ports.programs import Functions
+from penstock.ports.store import Row
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -187,33 +191,46 @@ def _wants(item: Item) -> bool:
 
 async def replay(engine: Engine, entry: Entry) -> Program:
     """The function of a run, told its history as stored; Nondeterminism if it wants something else."""
-    row = entry.row
-    stored = await engine.store.events(row.key, limit=None)
+    row = replace(entry.row, revision=entry.flow.run.revision)
+    return await tell(engine.functions, row, engine.store)
+
+
+async def tell(functions: Functions, row: Row, source: Source) -> Program:
+    """The function of a run, told its history, wherever that is read from."""
     run = Run(id=row.id, definition=row.definition, generation=row.generation)
-    program = engine.functions.begin(run)
-    assert program is not None
-    flow = Flow(run, await engine.plan(row.definition, row.version))
+    program = functions.begin(run)
+    if program is None:
+        raise Rejected(
+            "workflow-unknown", f"the workflow function `{row.definition}` is not here",
+            hint="give it to `open(workflows=[…])`, or name the file that has it",
+        )  # fmt: skip
+    flow = Flow(run, functions.plan(row.definition) or FunctionPlan(row.definition))
     flow.program = program
     try:
-        await _fold(engine, flow, entry, stored)
+        await _fold(flow, row, source)
     except BaseException:
         program.close()
         raise
     return program
 
 
-async def _fold(engine: Engine, flow: Flow, entry: Entry, stored: list[Stored]) -> None:
-    key = entry.row.key
-    for count, each in enumerate(stored[: entry.flow.run.revision], 1):
+async def _fold(flow: Flow, row: Row, source: Source) -> None:
+    stored = await source.events(row.key)
+    history = History(source, _no_plan)
+    for count, each in enumerate(stored[: row.revision], 1):
         event = decode_event(each.payload)
         if len(each.payload) > INLINE_BYTES_MAX and any(
             getattr(event, name, None) is not None for name in LARGE_FIELDS
         ):
             # The function is told it whole: held, as it was when it came.
-            await engine.history.bring(flow, key, {each.seq << REF_SHIFT})
+            await history.bring(flow, row.key, {each.seq << REF_SHIFT})
         evolve(flow, event)
         if count % EVENTS_AT_ONCE == 0:
             wanted = every_reference(flow.run)
             flow.values = {ref: value for ref, value in flow.values.items() if ref in wanted}
             flow.effects.clear()
             await asyncio.sleep(0)
+
+
+def _no_plan(definition: str, version: str) -> Any:
+    raise NotImplementedError  # values are read, no run is loaded

@@ -13,7 +13,17 @@ from penstock.errors import NotFound
 from penstock.model import events as e
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
-from penstock.model.run import OPEN_TASK, PENDING, REF_SHIFT, Ref, Run, TaskState
+from penstock.model.run import (
+    COMPENSATED,
+    COMPLETED,
+    FAILED,
+    OPEN_TASK,
+    PENDING,
+    REF_SHIFT,
+    Ref,
+    Run,
+    TaskState,
+)
 from penstock.ports.runs import Moment, RunView, TaskView
 from penstock.ports.store import Row
 
@@ -35,6 +45,8 @@ def shown(row: Row, plan: Plan, events: Sequence[e.Event]) -> RunView:
             path.append(key)
         if isinstance(event, e.TaskCompleted | e.TaskRetried | e.TaskFailed | e.TaskLost):
             logs[event.key] = event.logs
+        if flow.plan.function and isinstance(key, str):
+            _note_step(flow, key, event, tasks)
         before = list(flow.run.scopes) if not event_closes(event) else []
         if event_closes(event):
             _note(flow, tasks, events)
@@ -90,6 +102,31 @@ def _note_event(event: e.Event, tasks: dict[str, TaskView]) -> None:
                 attempts=event.attempt,
                 ended_at=event.at,
             )
+        case _:
+            pass
+
+
+def _note_step(flow: Flow, key: str, event: e.Event, tasks: dict[str, TaskView]) -> None:
+    """A step of a workflow function leaves the state when it has ended: as it was, and how the event ends it."""
+    scope = flow.run.scopes.get("")
+    state = None if scope is None else scope.tasks.get(key)
+    if state is None:
+        if isinstance(event, e.UndoCompleted) and key in tasks:
+            tasks[key].status = COMPENSATED
+        return
+    node = flow.plan.scopes[""].nodes[key]
+    view = tasks[key] = _view(key, state, node.type, node.priority, ())
+    match event:
+        case e.TaskCompleted() | e.ChildClosed(status="COMPLETED"):
+            view.status, view.output, view.ended_at = (
+                COMPLETED,
+                decode(bytes(event.output)),
+                event.at,
+            )
+        case e.TaskFailed() | e.ChildClosed():
+            view.status, view.error, view.ended_at = FAILED, event.failure, event.at
+        case e.TimerFired():
+            view.status, view.ended_at = COMPLETED, event.at
         case _:
             pass
 

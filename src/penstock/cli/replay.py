@@ -1,0 +1,158 @@
+"""`replay`: stored histories of workflow functions told to the code of today, before it is released (SPEC 2.8)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.session import json_option, perform, store_option
+
+if TYPE_CHECKING:
+    from penstock.engine.history import Source
+    from penstock.ports.store import Row
+    from penstock.sdk.functions import Functions
+
+PAGE = 500
+
+
+@click.command("replay")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--app", required=True, metavar="FILE|MODULE[:ATTR]", help="Where the workflow functions are."
+)
+@click.option(
+    "--workflow", "names", multiple=True, metavar="NAME", help="Only this one; may be repeated."
+)
+@click.option(
+    "--newest",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="So many runs of each.",
+)
+@json_option
+@store_option
+def replay_command(
+    files: tuple[Path, ...], app: str, names: tuple[str, ...], newest: int, as_json: bool, url: str
+) -> int:
+    """Tell stored histories to the code of today: would runs that are open go on?
+
+    \b
+    Example:
+      penstock replay --app shop.py
+      penstock replay --app shop.py --workflow order --newest 1000 --store postgresql://…
+      penstock replay --app shop.py exported.jsonl.zst
+
+    Nothing is executed and nothing is written. For CI: export some runs (`penstock export`), keep the file beside the code, and let
+    this command fail the build. Exit status: 0 if all fit, 1 if one does not, naming the step, what is recorded, what the code
+    wants, and the line.
+    """
+    return perform(_replay(files, app, names, newest, as_json, url))
+
+
+async def _replay(
+    files: tuple[Path, ...], app: str, names: tuple[str, ...], newest: int, as_json: bool, url: str
+) -> int:
+    from penstock.cli.app import load_workflows
+    from penstock.cli.output import COMPLETED, FAILED, Problem, give, give_json, say
+    from penstock.cli.words import did_you_mean
+    from penstock.engine.programs import tell
+    from penstock.errors import PenstockError
+    from penstock.sdk.functions import Functions
+
+    functions = Functions(load_workflows(app))
+    known = [each.name for each in functions]
+    for name in names:
+        if name not in known:
+            raise Problem(
+                "workflow-unknown", f"`{app}` has no workflow `{name}`",
+                hint=did_you_mean(name, known) or f"it has: {', '.join(known)}",
+            )  # fmt: skip
+    wanted = list(names) or known
+    told: Counter[str] = Counter()
+    misfits: list[dict[str, Any]] = []
+    found = (
+        _from_files(files, wanted, newest) if files else _from_store(url, functions, wanted, newest)
+    )
+    async for row, source in found:
+        told[row.definition] += 1
+        if sum(told.values()) % PAGE == 0:
+            say(f"{sum(told.values())} histories told, {len(misfits)} do not fit")
+        try:
+            program = await tell(functions, row, source)
+        except PenstockError as error:
+            misfits.append(_misfit(row, error))
+        else:
+            program.close()
+    if as_json:
+        give_json({"told": dict(told), "misfits": misfits})
+    else:
+        for each in misfits:
+            give(f"run {each['run']} ({each['workflow']}, {each['status']}): {each['message']}")
+        if misfits and misfits[0]["hint"]:
+            say(f"hint: {misfits[0]['hint']}")
+        counts = ", ".join(f"{count} of {name}" for name, count in told.items())
+        fit = sum(told.values()) - len(misfits)
+        where = ", ".join(map(str, files)) if files else "the database"
+        if not told:
+            give(f"no runs of {', '.join(wanted)} in {where}")
+        elif misfits:
+            give(f"{len(misfits)} of {sum(told.values())} histories do not fit the code ({counts})")
+        else:
+            give(f"{fit} histories fit the code ({counts})")
+    return FAILED if misfits else COMPLETED
+
+
+def _misfit(row: Row, error: Any) -> dict[str, Any]:
+    return {
+        "run": row.id, "workflow": row.definition, "status": row.status, "code": error.code, "message": error.message,
+        "hint": error.hint, "step": getattr(error, "step", ""), "recorded": getattr(error, "recorded", ""),
+        "wanted": getattr(error, "wanted", ""), "place": getattr(error, "place", ""),
+    }  # fmt: skip
+
+
+async def _from_store(
+    url: str, functions: Functions, names: list[str], newest: int
+) -> AsyncIterator[tuple[Row, Source]]:
+    """The newest runs of each, from a database."""
+    from penstock.cli.session import opened
+    from penstock.core.functions import FUNCTION
+    from penstock.ports.store import Query
+
+    del functions
+    async with opened(url) as session:
+        store = await session.store()
+        for name in names:
+            rows = await store.list(Query(definition=name, limit=newest))
+            for row in rows:
+                if row.version == FUNCTION:
+                    yield row, store
+
+
+async def _from_files(
+    files: tuple[Path, ...], names: list[str], newest: int
+) -> AsyncIterator[tuple[Row, Source]]:
+    """Runs out of files that `penstock export` or `archive` wrote, each checked."""
+    from penstock.core.functions import FUNCTION
+    from penstock.engine.archive import ArchivedRun
+    from penstock.engine.bundle import Reader
+
+    taken: Counter[str] = Counter()
+    for path in files:
+        reader = Reader(path)
+        rows = sorted(reader.index.runs, key=lambda each: each.row.created_at, reverse=True)
+        for indexed in rows:
+            row = indexed.row
+            if (
+                row.version != FUNCTION
+                or row.definition not in names
+                or taken[row.definition] >= newest
+            ):
+                continue
+            taken[row.definition] += 1
+            yield row, ArchivedRun(reader.run(indexed))
