@@ -161,6 +161,10 @@ class LocalActivities:
     def now(self) -> float:
         return self._clock.now()
 
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
     # What the engine asks.
 
     def get(self, name: str) -> Served | None:

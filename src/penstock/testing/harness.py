@@ -23,6 +23,7 @@ from penstock.sdk.client import Engine, Run
 from penstock.sdk.functions import Functions
 from penstock.sdk.worker import LocalActivities
 from penstock.sdk.workflow import Registry
+from penstock.testing.histories import Steps
 
 NOON = 1_767_268_800.0
 """2026-01-01 12:00 UTC: where the clock of a harness begins."""
@@ -124,6 +125,10 @@ class Harness(Engine):
             return await waiting
         finally:
             waiting.cancel()
+
+    async def steps(self, run: Run) -> Steps:
+        """What the run did, for assertions."""
+        return Steps(await run.history())
 
     async def types(self, run: Run) -> list[str]:
         """The types of the run's events, in order."""
