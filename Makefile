@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run test check lint types layers unit bench crash soak verify-law docs format clean
+.PHONY: help run test check lint types layers unit bench crash sim soak verify-law docs format clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -51,6 +51,9 @@ crash: $(TOOLS) ## kill -9 at every named point and at random, on both stores; p
 
 soak: $(TOOLS) ## 30 minutes of mixed load with retention on: memory, files and latency stay flat
 	@$(BIN)/python tests/soak/run.py $(ARGS)
+
+sim: $(TOOLS) ## seeds of simulated crashes and faults on all cores, until stopped, or N of them; a failing one is shrunk
+	@$(BIN)/python tests/simulation/run.py $(if $(N),-n $(N)) $(ARGS)
 
 verify-law: $(TOOLS) ## thousands of definitions: what is proved holds, what is refuted reproduces
 	@PENSTOCK_EXAMPLES=$(or $(N),2000) PYTHONPATH=tests $(BIN)/python -m pytest -q -s tests/laws/test_verify.py

@@ -68,13 +68,14 @@ def workload_of(scenario: Scenario) -> Workload:
 
 
 def scenario_of(seed: int, *, store: str | None = None) -> Scenario:
+    """Every fourth is on SQLite, unless `store` says otherwise."""
     chance = Random(f"scenario {seed}")
     runs = chance.choice([3, 6, 10, 16])
     starts = [_start(chance, seed, number) for number in range(runs)]
     nodes = chance.choice([1, 2, 2, 3])
     return Scenario(
         seed=seed,
-        store=store or "memory",
+        store=store or ("sqlite" if seed % 4 == 3 else "memory"),
         nodes=nodes,
         starts=starts,
         deeds=_deeds(chance, starts),
@@ -139,7 +140,7 @@ def _faults(chance: Random, nodes: int) -> list[Fault]:
 
 def _amount(chance: Random, kind: str) -> float:
     match kind:
-        case "crash":
+        case "crash" | "power":
             return float(chance.choice([0, 3, 20, 60, 200]) + chance.randrange(20))
         case "jump":
             return chance.choice([-30.0, -2.0, 0.5, 7.0, 40.0])

@@ -16,7 +16,7 @@ from penstock.core.flow import Flow
 from penstock.errors import PenstockError
 from penstock.model.commands import Command, Wake
 from penstock.model.effects import Effect
-from penstock.model.events import Event, UpdateAnswered
+from penstock.model.events import Advanced, Event, UpdateAnswered
 
 EVENTS_MAX = 10_000
 """Events of one turn; a Wake with more timers due is taken again."""
@@ -57,12 +57,22 @@ def apply(flow: Flow, event: Event, events: list[Event]) -> None:
             _answer(flow, events)
 
 
+def _can_go_on(flow: Flow) -> bool:
+    """A function is to be told something, and is here to hear it."""
+    run = flow.run
+    here = flow.program is not None or (flow.host is not None and not run.advanced)
+    return here and run.stopping is None and not run.closed
+
+
 def turn(flow: Flow, commands: Sequence[Command]) -> Turn:
     """Take the commands in order; the flow's run is changed in place, so that it is one append or none."""
     events: list[Event] = []
     refused: dict[int, PenstockError] = {}
     flow.effects, flow.answers = [], []
     for place, command in enumerate(commands):
+        if flow.run.heard and _can_go_on(flow):
+            # Another has written what the function was not told yet: it may end the run, or whatever the command is about.
+            apply(flow, Advanced(at=command.at), events)
         while True:
             try:
                 decided = decide(flow, command)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from penstock.adapters.memory import MemoryStore
 from penstock.errors import StoreError
 from penstock.ports.clock import Handle
 from penstock.ports.store import Append, Appended
@@ -28,12 +29,13 @@ SLOW_SECONDS_MAX = 0.4
 
 KINDS = {
     "crash": "a node dies, `amount` steps after the moment",
-    "power": "all nodes die at once; a commit that nobody was told of is lost",
+    "power": "all nodes die at once, after `amount` steps of one; a commit that nobody was told of is lost",
     "restart": "a node is closed in order and opened again",
     "stall": "a node stands still for `amount` seconds, and goes on as if nothing had been",
     "jump": "a node's clock jumps by `amount` seconds",
     "slow": "the store takes its time for `amount` seconds",
     "failing": "what is asked of the store fails, now and then, for `amount` seconds",
+    "unsure": "commits fail for `amount` seconds, and some of them are done all the same",
     "full": "the disk is full for `amount` seconds",
     "partition": "nodes do not hear of each other for `amount` seconds",
     "late": "the result of an attempt arrives once more, `amount` seconds later",
@@ -62,12 +64,14 @@ class Trouble:
         self.slow = 0.0
         """How likely it is that the store takes long."""
         self.failing = 0.0
+        self.unsure = 0.0
+        """How likely a commit fails in the store itself, done or not; only a store with a database can tell."""
         self.full = False
         self.parted = False
         self.deaf = 0.0
 
     def heal(self) -> None:
-        self.slow = self.failing = self.deaf = 0.0
+        self.slow = self.failing = self.unsure = self.deaf = 0.0
         self.full = self.parted = False
 
     def delay(self) -> float:
@@ -150,6 +154,8 @@ class FaultyStore:
 
     def __init__(self, store: Any, node: Node, trouble: Trouble) -> None:
         self.store, self._node, self._trouble = store, node, trouble
+        self._plain = isinstance(store, MemoryStore)
+        """Without a file that could be full."""
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.store, name)
@@ -192,11 +198,12 @@ class FaultyStore:
         if trouble.failing and trouble.chance.random() < trouble.failing:
             trouble.counts["store failures"] += 1
             raise StoreError("the simulated store fails")
-        if trouble.full and name in WRITES:
+        if trouble.full and self._plain and name in WRITES:
             trouble.counts["disk full"] += 1
             raise StoreError("the simulated disk is full")
         result = await work()
         delay = trouble.delay()
         if delay:
             await asyncio.sleep(delay)
+        self._node.simulation.disk.synced()
         return result

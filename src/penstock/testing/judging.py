@@ -168,6 +168,25 @@ class Judge:
             if here != encode_run(flow.run):
                 self._broken(shadow, "the state in memory is not the fold of the events")
 
+    def taken_back(self, append: Append) -> None:
+        """Nobody was told of it, and it is gone: the newest of its run."""
+        name = append.row.id, append.row.generation
+        before = self.shadows[name]
+        left = before.payloads[: -len(append.payloads)]
+        if not left:
+            del self.shadows[name]
+            self.newest[name[0]] -= 1
+            if not self.newest[name[0]]:
+                del self.newest[name[0]]
+            return
+        shadow = self.shadows[name] = Shadow(self._flow(append.row))
+        for payload in left:
+            event = decode_event(payload)
+            evolve(shadow.flow, event)
+            self._after(shadow, event)
+        shadow.flow.effects.clear()
+        shadow.payloads = left
+
     # --- what the world did ----------------------------------------------------------------------------------
 
     def begun(self, node: Node, job: Job, *, owns: bool) -> None:

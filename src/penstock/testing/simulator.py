@@ -54,7 +54,7 @@ LOOK_SECONDS = 2.0
 """How often people look whether a run waits for them."""
 PATIENCE_SECONDS = 240.0
 """With nothing broken any more, a run to which nothing happens for so long is stuck."""
-STEPS_MAX = 2_000_000
+STEPS_MAX = 300_000
 
 
 class Start(Struct, frozen=True):
@@ -247,7 +247,7 @@ class Simulation:
         self.judge = Judge()
         self.listeners: dict[str, NodeHints] = {}
         self.late: deque[tuple[Job, Outcome]] = deque(maxlen=LATE_KEPT)
-        self.disk: Disk = disk_of(scenario.store, folder)
+        self.disk: Disk = disk_of(scenario.store, folder, self.trouble)
         self.nodes: list[Node] = []
         self.dead: list[Node] = []
         self.raging = True
@@ -321,6 +321,7 @@ class Simulation:
         self.trouble.heal()
         for node in self.nodes:
             node.place.fuse = -1
+            node.clock.offset = self.nodes[0].clock.offset  # somebody sets them right
             self.loop.stall(node.place, False)
         await asyncio.gather(*acts)
         seen, since = -1, self.loop.time()
@@ -366,11 +367,18 @@ class Simulation:
             except StoreError:
                 await asyncio.sleep(0.2)
 
-    def crash(self, node: Node, *, power: bool = False) -> None:
+    def crash(self, node: Node) -> None:
         """It dies, this very moment; a while later it is there again."""
         if not node.place.alive:
             return
         self.counts["crashes"] += 1
+        self._end(node)
+        self.loop.create_task(
+            self._reopening(node, self.chance.random() * 3.0), context=self.context
+        )
+
+    def _end(self, node: Node) -> None:
+        """Nothing of it goes on; whoever waits for it is told, and what it was at may still come to an end elsewhere."""
         self.loop.kill(node.place)
         self.disk.crashed(node.store)
         self.listeners.pop(node.name, None)
@@ -379,14 +387,21 @@ class Simulation:
                 future.set_exception(NodeDied(node.name))
         self.late.extend((job, Done(b'"late"')) for job in node.jobs.values())
         self.dead.append(node)
-        self.loop.create_task(
-            self._reopening(node, self.chance.random() * 3.0), context=self.context
-        )
+
+    def _lose_power(self) -> None:
+        """All nodes die at once."""
+        self.counts["power losses"] += 1
+        for each in list(self.nodes):
+            self.crash(each)
+        for append in self.disk.power_lost():
+            self.counts["commits lost with the power"] += 1
+            self.judge.taken_back(append)
 
     async def _reopening(self, node: Node, delay: float) -> None:
         await asyncio.sleep(delay)
         self.counts["restarts"] += 1
-        self.nodes[node.number] = self._begin(node.number, node.clock.offset)
+        offset = node.clock.offset if self.raging else self.nodes[0].clock.offset
+        self.nodes[node.number] = self._begin(node.number, offset)
 
     # --- what breaks -----------------------------------------------------------------------------------------
 
@@ -396,12 +411,10 @@ class Simulation:
         trouble = self.trouble
         match fault.kind:
             case "crash":
-                if node.place.alive:
-                    node.place.fuse = int(fault.amount)
+                node.place.fuse = int(fault.amount)
             case "power":
-                self.counts["power losses"] += 1
-                for each in list(self.nodes):
-                    self.crash(each, power=True)
+                node.place.blow = self._lose_power
+                node.place.fuse = int(fault.amount)
             case "restart":
                 await self._restart(node)
             case "stall":
@@ -415,7 +428,7 @@ class Simulation:
                 node.clock.offset += fault.amount
             case "late":
                 await self._late(fault.amount)
-            case "slow" | "failing" | "deaf":
+            case "slow" | "failing" | "unsure" | "deaf":
                 self.counts[f"{fault.kind} spells"] += 1
                 setattr(trouble, fault.kind, 0.3)
                 await asyncio.sleep(fault.amount)
@@ -436,9 +449,7 @@ class Simulation:
         with suppress(NodeDied, PenstockError):
             await node.call(lambda engine: engine.close())
         if node.place.alive:
-            self.loop.kill(node.place)
-            self.disk.crashed(node.store)
-            self.dead.append(node)
+            self._end(node)
             await self._reopening(node, self.chance.random())
 
     async def _late(self, delay: float) -> None:
@@ -557,7 +568,7 @@ class Simulation:
                     return
                 case "event":
                     topic = run.listening[reason.key].replace("*", "then")
-                    await self.do(id, "publish", topic, int(self.chance.random() * 5))
+                    await self.do(id, "publish", topic, int(self.chance.random() * 6))
                     return
                 case "form":
                     await self.do(id, "submit", reason.key, {"n": 1})

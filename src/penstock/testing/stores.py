@@ -1,15 +1,24 @@
-"""The disks of a simulation: what nodes share, and what is left of it when they die."""
+"""The disks of a simulation: what nodes share, and what is left of it when they die or the power goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol
 
 from penstock.adapters.memory import MemoryStore
-from penstock.ports.store import Owner
+from penstock.adapters.sqlite import ownership
+from penstock.adapters.sqlite.store import SqliteStore
+from penstock.ports.store import Append, Appended, Owner, Row
+from penstock.testing.faults import Trouble
 
 LEASE_SECONDS = 6.0
+UNSURE = 0.5
+"""Of the commits that fail: how many are done all the same."""
 _numbers = count()
 
 
@@ -24,6 +33,14 @@ class Disk(Protocol):
         """Its node is dead."""
         ...
 
+    def synced(self) -> None:
+        """Somebody was told of what is there."""
+        ...
+
+    def power_lost(self) -> list[Append]:
+        """All nodes are dead, and what nobody was told of may be gone: it is given, the newest first."""
+        ...
+
     def token(self) -> int:
         """Of the newest owner."""
         ...
@@ -31,8 +48,14 @@ class Disk(Protocol):
     def close(self) -> None: ...
 
 
+# --- in memory -----------------------------------------------------------------------------------------------
+
+
 class LeasedMemory(MemoryStore):
     """As the other stores: whoever has not renewed its lease may be taken over from (SPEC 4.8)."""
+
+    untold: list[tuple[Append, Appended, Row | None]]
+    """Commits that nobody was told of; shared by all stores of a disk."""
 
     async def claim(self, node: str, address: str) -> Owner | None:
         kept = self._kept
@@ -43,6 +66,41 @@ class LeasedMemory(MemoryStore):
         ):
             kept.held_by = None
         return await super().claim(node, address)
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        every = [*appends, *(each.also for each in appends if each.also is not None)]
+        if len(every) > len(appends):
+            self.untold.clear()  # several runs in one append: on disk at once
+            return await super().append(appends)
+        before = [self._kept.rows.get(each.row.key) for each in appends]
+        outcomes = await super().append(appends)
+        self.untold += [
+            (append, outcome, row)
+            for append, outcome, row in zip(appends, outcomes, before, strict=True)
+            if isinstance(outcome, Appended)
+        ]
+        return outcomes
+
+    def take_back(self) -> list[Append]:
+        """Undo what nobody was told of."""
+        gone: list[Append] = []
+        kept = self._kept
+        while self.untold:
+            append, outcome, before = self.untold.pop()
+            number, key = len(append.payloads), outcome.key
+            del kept.log[-number:], kept.histories[key][-number:]
+            if before is None:
+                row = kept.rows.pop(key)
+                del kept.histories[key], kept.generations[row.id][row.generation]
+                if not kept.generations[row.id]:
+                    del kept.generations[row.id]
+                kept.open.pop(key, None)
+                kept.newest_key -= 1
+            else:
+                kept.rows[key] = before
+                kept.open[key] = None
+            gone.append(append)
+        return gone
 
     def dead(self) -> None:
         if self._kept.held_by is self:
@@ -55,13 +113,22 @@ class LeasedMemory(MemoryStore):
 class MemoryDisk:
     def __init__(self) -> None:
         self._name = f"simulated-{next(_numbers)}"
-        self._first = LeasedMemory(self._name)
+        self._untold: list[tuple[Append, Appended, Row | None]] = []
+        self._first = self.store(lambda: 0.0)
 
     def store(self, clock: Callable[[], float]) -> LeasedMemory:
-        return LeasedMemory(self._name, clock=clock)
+        store = LeasedMemory(self._name, clock=clock)
+        store.untold = self._untold
+        return store
 
     def crashed(self, store: LeasedMemory) -> None:
         store.dead()
+
+    def synced(self) -> None:
+        self._untold.clear()
+
+    def power_lost(self) -> list[Append]:
+        return self._first.take_back()
 
     def token(self) -> int:
         return self._first.token()
@@ -70,6 +137,125 @@ class MemoryDisk:
         MemoryStore.forget(self._name)
 
 
-def disk_of(kind: str, folder: str | None) -> Disk:
-    assert kind == "memory", kind
-    return MemoryDisk()
+# --- SQLite, inline ------------------------------------------------------------------------------------------
+
+
+class Shaky(sqlite3.Connection):
+    """A connection whose commits fail now and then, done or not."""
+
+    trouble: Trouble
+
+    def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:  # type: ignore[override]
+        trouble = self.trouble
+        if sql == "COMMIT" and (trouble.unsure or trouble.full):
+            if trouble.full:
+                trouble.counts["disk full"] += 1
+                raise _error("database or disk is full", sqlite3.SQLITE_FULL)
+            if trouble.chance.random() < trouble.unsure:
+                if trouble.chance.random() < UNSURE:
+                    super().execute(sql, *rest)
+                    trouble.counts["commits done whose answer was lost"] += 1
+                else:
+                    trouble.counts["commits failed"] += 1
+                raise _error("disk I/O error", sqlite3.SQLITE_IOERR)
+        return super().execute(sql, *rest)
+
+
+def _error(text: str, code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+class ShakySqlite(SqliteStore):
+    """The real store, inline, that can die."""
+
+    def dead(self) -> None:
+        """As the kernel leaves it: no lock, no descriptors, the log as it is."""
+        self._lock.drop()
+        with suppress(sqlite3.Error):
+            self.transactions.close()
+            self._db.disconnect()
+
+
+class SqliteDisk:
+    """Files in a folder. A connection of our own stays open, so that no close copies the log back: a kill would not."""
+
+    def __init__(self, folder: str, trouble: Trouble) -> None:
+        self._folder = folder
+        self._number = next(_numbers)
+        self._lives = 0
+        self._connections = type("Shaken", (Shaky,), {"trouble": trouble})
+        shutil.copyfile(_template(folder), self.path)
+        self._keeper = sqlite3.connect(self.path)
+        self._keeper.execute("SELECT count(*) FROM runs").fetchone()
+
+    @property
+    def path(self) -> str:
+        return os.path.join(
+            self._folder, f"simulated-{os.getpid()}-{self._number}-{self._lives}.db"
+        )
+
+    def store(self, clock: Callable[[], float]) -> ShakySqlite:
+        store = ShakySqlite(self.path, clock=clock)
+        store.connection_class = self._connections
+        return store
+
+    def crashed(self, store: ShakySqlite) -> None:
+        store.dead()
+
+    def synced(self) -> None:
+        """Every commit is, before anybody knows of it."""
+
+    def power_lost(self) -> list[Append]:
+        """What is left is the database and its log; what was shared in memory is gone. Every commit was synced before its
+        store went on, so that nothing of them is lost; what an unsynced file loses is tried in `tests/crash`."""
+        before = self.path
+        self._lives += 1
+        for end in ("", "-wal"):
+            if os.path.exists(before + end):
+                shutil.copyfile(before + end, self.path + end)
+        self._keeper.close()
+        _remove(before)
+        self._keeper = sqlite3.connect(self.path)
+        self._keeper.execute("SELECT count(*) FROM runs").fetchone()
+        return []
+
+    def token(self) -> int:
+        owner = ownership.shown(self._keeper)
+        return 0 if owner is None else owner.token
+
+    def close(self) -> None:
+        self._keeper.close()
+        _remove(self.path)
+
+
+_templates: dict[str, str] = {}
+
+
+def _template(folder: str) -> str:
+    """An empty database, made once."""
+    path = _templates.get(folder)
+    if path is None or not os.path.exists(path):
+        path = _templates[folder] = os.path.join(folder, f"empty-{os.getpid()}.db")
+        for end in ("", "-wal", "-shm", "-owner"):
+            with suppress(FileNotFoundError):
+                os.remove(path + end)
+        store = SqliteStore(path)
+        store._db._connect()  # pyright: ignore[reportPrivateUsage]
+        store._db.disconnect()  # pyright: ignore[reportPrivateUsage]
+    return path
+
+
+def _remove(path: str) -> None:
+    for end in ("", "-wal", "-shm", "-owner"):
+        with suppress(FileNotFoundError):
+            os.remove(path + end)
+
+
+def disk_of(kind: str, folder: str | None, trouble: Trouble) -> Disk:
+    if kind == "memory":
+        return MemoryDisk()
+    assert kind == "sqlite", kind
+    assert folder is not None, "a simulation on SQLite needs a folder"
+    return SqliteDisk(folder, trouble)
