@@ -13,7 +13,6 @@ import gc
 import itertools
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -27,26 +26,18 @@ import msgspec  # noqa: E402
 
 from penstock.testing.shrinking import Shrinking  # noqa: E402
 from penstock.testing.simulator import Result, Scenario, simulate  # noqa: E402
+from simulation.places import folder  # noqa: E402
 from simulation.workload import scenario_of, workload_of  # noqa: E402
 
 TELL_SECONDS = 10.0
 FAILURES_MAX = 5
 COLLECT_EVERY = 20
-_folder: tempfile.TemporaryDirectory[str] | None = None
-
-
-def folder() -> str:
-    """Where the databases of this process are: in memory, if the machine has such a place."""
-    global _folder
-    if _folder is None:
-        shm = Path("/dev/shm")
-        _folder = tempfile.TemporaryDirectory(dir=shm if os.access(shm, os.W_OK) else None)
-    return _folder.name
 
 
 def play(scenario: Scenario) -> Result:
     try:
-        return simulate(scenario, workload_of(scenario), folder())
+        with folder() as place:
+            return simulate(scenario, workload_of(scenario), place)
     except Exception as error:
         text = f"the simulation broke: {type(error).__name__}: {error}"
         return Result("", [text], Counter(), {})

@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 from penstock.testing.simulator import simulate
+from simulation.places import folder
 from simulation.workload import scenario_of, workload_of
 
 SEEDS = 24
@@ -16,13 +16,14 @@ SAME = "7, 30, 97"
 """Seeds that are played in two processes."""
 
 
-def test_no_invariant_is_broken_whatever_breaks(tmp_path: Path) -> None:
+def test_no_invariant_is_broken_whatever_breaks() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        scenario = scenario_of(seed)
-        result = simulate(scenario, workload_of(scenario), str(tmp_path))
-        assert result.problems == [], f"seed {seed}"
-        counts += result.counts
+    with folder() as place:
+        for seed in range(SEEDS):
+            scenario = scenario_of(seed)
+            result = simulate(scenario, workload_of(scenario), place)
+            assert result.problems == [], f"seed {seed}"
+            counts += result.counts
     # It was rough.
     for what in (
         "crashes", "restarts", "orderly restarts", "power losses", "stalls", "clock jumps", "late results",
@@ -31,15 +32,16 @@ def test_no_invariant_is_broken_whatever_breaks(tmp_path: Path) -> None:
         assert counts[what] > 0, what
 
 
-def test_a_seed_gives_the_same_histories_in_every_process(tmp_path: Path) -> None:
+def test_a_seed_gives_the_same_histories_in_every_process() -> None:
     code = (
+        "from simulation.places import folder\n"
         "from simulation.workload import scenario_of, workload_of\n"
         "from penstock.testing.simulator import simulate\n"
-        f"place = {str(tmp_path)!r}\n"
-        f"for seed in ({SAME}):\n"
-        "    scenario = scenario_of(seed)\n"
-        "    result = simulate(scenario, workload_of(scenario), place)\n"
-        "    print(seed, result.digest, sorted(result.counts.items()))\n"
+        "with folder() as place:\n"
+        f"    for seed in ({SAME}):\n"
+        "        scenario = scenario_of(seed)\n"
+        "        result = simulate(scenario, workload_of(scenario), place)\n"
+        "        print(seed, result.digest, sorted(result.counts.items()))\n"
     )
     told = [
         subprocess.run(

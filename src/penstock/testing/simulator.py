@@ -610,7 +610,7 @@ class _Ear(logging.Handler):
             "report.failed",
         ):
             self._judge.problems.append(
-                f"{text}: {record.__dict__.get('run', '')} {record.__dict__.get('error', '')} {record.exc_info}"
+                f"{text}: {record.__dict__.get('run', '')} {record.__dict__.get('error', '')} {''.join(__import__('traceback').format_exception(record.exc_info[1])) if record.exc_info else ''}"
             )
         elif record.exc_info and not isinstance(record.exc_info[1], PenstockError):
             self._judge.problems.append(f"{text}: {record.exc_info[1]!r}")
