@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from penstock import Context, workflow
+from penstock import Context, activity, workflow
 from penstock.adapters.memory import MemoryStore
-from penstock.errors import Rejected
+from penstock.core.evolve import evolve
+from penstock.core.flow import Flow
+from penstock.core.functions import FunctionPlan
+from penstock.errors import Rejected, StoreError
+from penstock.model.codec import decode_event
+from penstock.model.run import Run
+from penstock.ports.store import Append, Appended, Stored
 from penstock.testing.harness import SkipClock, harness
 
 
@@ -32,3 +41,78 @@ async def test_a_function_is_told_what_another_wrote_before_a_command_to_it_is_d
         assert await run.result() == 5
         assert (await owner.types(run))[-1] == "run_completed"
     MemoryStore.forget("told")
+
+
+def test_a_child_that_was_done_before_its_function_gave_it_up_is_undone_with_the_rest() -> None:
+    """The step had left the plan with its task, and the turn broke each time the child told of its end (SPEC 4.5)."""
+    flow = Flow(Run(id="r"), FunctionPlan("parent"))
+    for text in (
+        b'{"type":"run_started","id":"r","definition":"parent","version":"function","input":null,"at":1,'
+        b'"outcomes":[[{"want":"child","key":"child:c#1","definition":"c","input":null}]]}',
+        b'{"type":"child_started","key":"child:c#1","run":"r/child:c#1","version":"function","at":2}',
+        b'{"type":"cancel_requested","due":33,"at":3,'
+        b'"outcomes":[[{"want":"drop","key":"child:c#1"},{"want":"stop"}]]}',
+        b'{"type":"child_closed","key":"child:c#1","status":"COMPLETED","output":8,"at":4,'
+        b'"undo":[{"key":"x#1","activity":"undo","arguments":[8]}]}',
+    ):
+        evolve(flow, decode_event(text))
+    assert list(flow.run.undoing) == ["child:c#1/x#1"]
+
+
+class FailingStore(MemoryStore):
+    """Fails when it is told to."""
+
+    follows = appends = 0
+
+    async def follow(self, **wanted: Any) -> list[Stored]:
+        if self.follows:
+            self.follows -= 1
+            raise StoreError("for a moment")
+        return await super().follow(**wanted)
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        if self.appends:
+            self.appends -= 1
+            raise StoreError("for a moment")
+        return await super().append(appends)
+
+
+@activity
+async def work() -> int:
+    return 1
+
+
+STEP = {"id": "step", "tasks": {"a": {"do": "work"}, "b": {"do": "work", "after": "a"}}}
+
+
+async def test_what_another_wrote_is_looked_at_though_the_store_failed_meanwhile() -> None:
+    """A lost wake-up: the owner, which had heard nothing of it, saw at its own next commit that another had written; the
+    store failed to tell what, and nobody asked again (SPEC 4.8)."""
+    clock = SkipClock()
+    stores = [FailingStore("looked", clock=clock.now) for _ in range(2)]
+    async with (
+        harness(activities=[work], store=stores[0], clock=clock) as owner,
+        harness(activities=[work], store=stores[1], clock=clock) as other,
+    ):
+        await owner.register(STEP)
+        await other.start("step", id="theirs")
+        stores[0].follows = 2
+        await owner.finish(await owner.start("step", id="ours"))
+        await owner.skip(seconds=5)
+        assert await (await owner.get("theirs")).status() == "COMPLETED"
+    MemoryStore.forget("looked")
+
+
+async def test_a_store_that_fails_for_long_leaves_no_heap_of_things_to_look_at() -> None:
+    """Each failure added one more look at the run to all those before it."""
+    store = FailingStore()
+    async with harness(activities=[work], store=store) as engine:
+        await engine.register(STEP)
+        run = await engine.start("step", id="r")
+        store.appends = 100
+        for _ in range(60):
+            await engine.skip(seconds=0.5)
+        assert store.appends < 50
+        assert len(engine.core.commits.again) <= 4
+        store.appends = 0
+        await engine.finish(run)

@@ -5,6 +5,7 @@ Each seed draws its own weather: some faults often, some never, so that what hid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from random import Random
 from typing import Any
@@ -67,11 +68,13 @@ def workload_of(scenario: Scenario) -> Workload:
     )
 
 
-def scenario_of(seed: int, *, store: str | None = None) -> Scenario:
-    """Every fourth is on SQLite, unless `store` says otherwise."""
+def scenario_of(
+    seed: int, *, store: str | None = None, only: Sequence[str] = (), runs: int = 0
+) -> Scenario:
+    """Every fourth is on SQLite, unless `store` says otherwise; `only` and `runs` say what is started, and how often."""
     chance = Random(f"scenario {seed}")
-    runs = chance.choice([3, 6, 10, 16])
-    starts = [_start(chance, seed, number) for number in range(runs)]
+    count = chance.choice([3, 6, 10, 16])
+    starts = [_start(chance, seed, number, only) for number in range(runs or count)]
     nodes = chance.choice([1, 2, 2, 3])
     return Scenario(
         seed=seed,
@@ -85,9 +88,11 @@ def scenario_of(seed: int, *, store: str | None = None) -> Scenario:
     )
 
 
-def _start(chance: Random, seed: int, number: int) -> Start:
+def _start(chance: Random, seed: int, number: int, only: Sequence[str]) -> Start:
     kind = chance.random()
-    if kind < 0.4:
+    if only:
+        name = chance.choice(only)
+    elif kind < 0.4:
         name = f"flow{chance.randrange(POOL)}"
     elif kind < 0.55:
         name = chance.choice(["five", "nap"])

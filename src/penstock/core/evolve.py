@@ -440,8 +440,9 @@ def _child_left(flow: Flow, event: e.ChildClosed) -> None:
     """A child that was given up has ended; if it was done before it heard of that, it is undone with the rest."""
     del flow.run.leaving[event.key]
     if event.status == COMPLETED and not event.key.startswith("~"):  # of this generation
-        node = flow.plan.node(static(event.key))
-        if node.compensate is None:
+        # A step of a function is gone from the plan with its task; a child has nothing in the place of its own undo there.
+        node = None if flow.plan.function else flow.plan.node(static(event.key))
+        if node is None or node.compensate is None:
             _inherit(flow, event)
         else:
             flow.push_undo_of_left(event.key, node, bytes(event.output))

@@ -291,9 +291,9 @@ class Commits:
                 if item.future is not None:
                     if not item.future.done():
                         item.future.set_exception(error)
-                else:
+                elif item.command is not None:
                     again.append((run_id, item))
-            again.append((run_id, Item(None)))
+            again.append((run_id, Item(None)))  # one, however often the store has failed
         self._engine.timers.add(self._engine.clock.now() + AGAIN_SECONDS, self.post_again)
 
     def post_again(self) -> None:

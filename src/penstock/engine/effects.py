@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.owed import owed
 from penstock.core.turn import Turn
 from penstock.engine import points
+from penstock.engine.errands import AGAIN_SECONDS
 from penstock.engine.history import Entry
 from penstock.engine.inbox import Item
 from penstock.engine.snapshots import SECONDS
 from penstock.engine.turns import Raised
+from penstock.errors import StoreError
 from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.policy.snapshots import EVENTS_MIN
@@ -201,16 +203,25 @@ class Effects:
     async def look(self, after: int, before: int) -> None:
         """Runs that others wrote to between two positions: whatever is owed there is begun."""
         engine = self._engine
-        while after + 1 < before:
-            stored = await engine.store.follow(after=after, limit=min(1000, before - after - 1))
-            stored = [each for each in stored if each.position < before]
-            if not stored:
-                return
-            after = stored[-1].position
-            rows = await engine.store.find_many(list({each.key for each in stored}))
-            for row in rows.values():
-                self._refresh_if_behind(row)
-        engine.open_runs = await engine.store.count(Query(status="OPEN"))
+        try:
+            while after + 1 < before:
+                stored = await engine.store.follow(after=after, limit=min(1000, before - after - 1))
+                stored = [each for each in stored if each.position < before]
+                if not stored:
+                    return
+                rows = await engine.store.find_many(list({each.key for each in stored}))
+                for row in rows.values():
+                    self._refresh_if_behind(row)
+                after = stored[-1].position
+            engine.open_runs = await engine.store.count(Query(status="OPEN"))
+        except StoreError:
+            # Nobody else remembers that these were not looked at: the engine's position is past them.
+            engine.timers.add(engine.clock.now() + AGAIN_SECONDS, self._look_again, after, before)
+            raise
+
+    def _look_again(self, after: int, before: int) -> None:
+        if self._engine.owner is not None:
+            self._engine.errands.run(self.look(after, before))
 
     def _refresh_if_behind(self, row: Row) -> None:
         """The row as stored: if the run in memory is older, look again."""
