@@ -6,6 +6,7 @@ it. What does not hold is noted in words, and the simulation ends there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ class Shadow:
 class Judge:
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.alarm: Callable[[], None] = lambda: None
+        """Called when something does not hold."""
         self.shadows: dict[Name, Shadow] = {}
         self.newest: dict[str, int] = {}
         """The newest generation of each run."""
@@ -64,6 +67,11 @@ class Judge:
         self.events = 0
         self.attempts = 0
         self._digest = sha256()
+
+    def note(self, problem: str) -> None:
+        """Something does not hold."""
+        self.problems.append(problem)
+        self.alarm()
 
     # --- what was stored -------------------------------------------------------------------------------------
 
@@ -195,10 +203,10 @@ class Judge:
         self.attempts += 1
         whose = job.run_id, job.generation, job.key, job.undo
         if self.keys.setdefault(job.idempotency_key, whose) != whose:
-            self.problems.append(f"two tasks have the idempotency key {job.idempotency_key}")
+            self.note(f"two tasks have the idempotency key {job.idempotency_key}")
         shadow = self.shadows.get((job.run_id, job.generation))
         if shadow is None:
-            self.problems.append(
+            self.note(
                 f"`{job.key}` of run {job.run_id} begins before its run is on disk"
             )
             return
@@ -230,9 +238,9 @@ class Judge:
     def answered(self, run_id: str, command_id: str = "") -> None:
         """A caller has an answer: what it asked for is on disk."""
         if run_id not in self.newest:
-            self.problems.append(f"run {run_id} is answered for, and is not on disk")
+            self.note(f"run {run_id} is answered for, and is not on disk")
         elif command_id and command_id not in self.accepted.get(run_id, ()):
-            self.problems.append(
+            self.note(
                 f"command {command_id} to run {run_id} is answered, and is not on disk"
             )
 
@@ -251,6 +259,6 @@ class Judge:
 
     def _broken(self, shadow: Shadow, problem: str) -> None:
         run = shadow.flow.run
-        self.problems.append(
+        self.note(
             f"run {run.id} generation {run.generation} at {run.revision}: {problem}"
         )

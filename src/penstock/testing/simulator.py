@@ -54,6 +54,7 @@ LOOK_SECONDS = 2.0
 """How often people look whether a run waits for them."""
 PATIENCE_SECONDS = 240.0
 """With nothing broken any more, a run to which nothing happens for so long is stuck."""
+WATCH_SECONDS = 1.0
 STEPS_MAX = 300_000
 
 
@@ -263,7 +264,7 @@ class Simulation:
                     node.bury()
                 self.disk.close()
         for each in self.loop.unheard:
-            self.judge.problems.append(f"unheard: {each.get('message')}: {each.get('exception')!r}")
+            self.judge.note(f"unheard: {each.get('message')}: {each.get('exception')!r}")
         self.counts["steps"] = self.loop.steps
         self.counts["events"] = self.judge.events
         self.counts["attempts"] = self.judge.attempts
@@ -283,14 +284,17 @@ class Simulation:
         acts = [loop.create_task(self._starting(each)) for each in self.scenario.starts]
         acts += [loop.create_task(self._doing(each)) for each in self.scenario.deeds]
         faults = [loop.create_task(self._breaking(each)) for each in self.scenario.faults]
-        people = loop.create_task(self._attend())
-        watch = loop.create_task(self._watch())
+        beside = [loop.create_task(self._attend()), loop.create_task(self._watch())]
+        over = loop.create_task(self._over(acts, faults))
+        alarm = loop.create_future()
+        self.judge.alarm = lambda: None if alarm.done() else alarm.set_result(None)
         try:
-            await asyncio.wait(
-                [watch, loop.create_task(self._over(acts, faults))], return_when="FIRST_COMPLETED"
-            )
+            await asyncio.wait([alarm, over, *beside], return_when="FIRST_COMPLETED")
+            for each in (over, *beside):
+                if each.done():
+                    each.result()
         finally:
-            for each in (*acts, *faults, people, watch):
+            for each in (*acts, *faults, *beside, over):
                 each.cancel()
         if not self.judge.problems:
             await self._close()
@@ -305,14 +309,14 @@ class Simulation:
         await store.close()
 
     async def _watch(self) -> None:
-        """Ends as soon as something does not hold."""
-        while not self.judge.problems:
-            await asyncio.sleep(0.05)
+        """Whether engines and the loop are sound; what is stored is judged as it is."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
             for node in self.nodes:
                 if node.core.broken is not None and node.place.alive:
-                    self.judge.problems.append(f"{node.name} is broken: {node.core.broken!r}")
+                    self.judge.note(f"{node.name} is broken: {node.core.broken!r}")
             if self.loop.steps > STEPS_MAX:
-                self.judge.problems.append(f"not over after {STEPS_MAX:,} steps")
+                self.judge.note(f"not over after {STEPS_MAX:,} steps")
 
     async def _over(self, acts: Sequence[Awaitable[Any]], faults: Sequence[Awaitable[Any]]) -> None:
         """Until nothing breaks any more and all runs have ended."""
@@ -331,7 +335,7 @@ class Simulation:
             if self.loop.time() > since + PATIENCE_SECONDS:
                 for id in self.judge.open_runs()[:3]:
                     why = "; ".join(each.message for each in reasons(self.judge.run(id)))
-                    self.judge.problems.append(f"run {id} does not end: {why}")
+                    self.judge.note(f"run {id} does not end: {why}")
                 return
             await asyncio.sleep(0.25)
 
@@ -342,14 +346,14 @@ class Simulation:
                 try:
                     await node.call(lambda engine: engine.close())
                 except PenstockError as error:
-                    self.judge.problems.append(f"{node.name} does not close: {error}")
+                    self.judge.note(f"{node.name} does not close: {error}")
         store = self.disk.store(lambda: NOON)
         await store.open()
         for (id, generation), shadow in self.judge.shadows.items():
             row = await store.find(id, generation)
             stored = [] if row is None else [each.payload for each in await store.events(row.key)]
             if stored != shadow.payloads:
-                self.judge.problems.append(f"run {id}: what is on disk is not what was stored")
+                self.judge.note(f"run {id}: what is on disk is not what was stored")
         await store.close()
 
     # --- nodes -----------------------------------------------------------------------------------------------
@@ -609,11 +613,11 @@ class _Ear(logging.Handler):
             "engine.broken",
             "report.failed",
         ):
-            self._judge.problems.append(
+            self._judge.note(
                 f"{text}: {record.__dict__.get('run', '')} {record.__dict__.get('error', '')} {''.join(__import__('traceback').format_exception(record.exc_info[1])) if record.exc_info else ''}"
             )
         elif record.exc_info and not isinstance(record.exc_info[1], PenstockError):
-            self._judge.problems.append(f"{text}: {record.exc_info[1]!r}")
+            self._judge.note(f"{text}: {record.exc_info[1]!r}")
 
 
 @contextmanager
