@@ -23,6 +23,11 @@ POOL = 300
 SECONDS = 25.0
 """Of virtual time in which things break."""
 
+ACTS = (
+    "cancel", "cancel", "terminate", "pause", "pause", "snapshot", "snapshot", "signal", "retry", "reset",
+    "attributes", "resume", "fire", "skip",
+)  # fmt: skip
+
 FIVE: dict[str, Any] = {
     "id": "five",
     "tasks": {
@@ -83,7 +88,7 @@ def scenario_of(
         starts=starts,
         deeds=_deeds(chance, starts),
         faults=_faults(chance, nodes),
-        cache_runs=chance.choice([0, 2, 5, 1000]),
+        cache_runs=chance.choice([0, 3, 1000, 1000, 1000]),
         tasks_max=chance.choice([1, 3, 1000, 1000]),
     )
 
@@ -109,18 +114,7 @@ def _deeds(chance: Random, starts: list[Start]) -> list[Deed]:
     found: list[Deed] = []
     for start in starts:
         if chance.random() < 0.35:
-            act = chance.choice(
-                [
-                    "cancel",
-                    "cancel",
-                    "terminate",
-                    "pause",
-                    "pause",
-                    "snapshot",
-                    "snapshot",
-                    "signal",
-                ]
-            )
+            act = chance.choice(ACTS)
             name = chance.choice(["go", "stop", "approve", "add"]) if act == "signal" else ""
             found.append(Deed(round(start.at + chance.random() * 15, 3), act, start.id, name))
     return found

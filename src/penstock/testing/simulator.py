@@ -69,7 +69,8 @@ class Start(Struct, frozen=True):
 
 
 class Deed(Struct, frozen=True):
-    """What somebody does to a run: `cancel`, `terminate`, `pause`, `snapshot`, `signal`."""
+    """What somebody does to a run: `cancel`, `terminate`, `pause`, `resume`, `snapshot`, `signal`, `retry`, `reset`,
+    `attributes`, `fire`, `skip`."""
 
     at: float
     act: str
@@ -522,6 +523,11 @@ class Simulation:
         self.counts["acts"] += 1
         self.counts[f"act {act}"] += 1
 
+        now, drawn = self.judge.run(id), self.chance.random()
+        to = 1 + int(drawn * now.revision)
+        keys = [each.key for each in reasons(now) if each.key] or ["nothing"]
+        key = keys[int(drawn * len(keys))]
+
         async def work(engine: Engine) -> None:
             run = await engine.get(id)
             match act:
@@ -529,6 +535,13 @@ class Simulation:
                     await run.signal(name, payload, message_id=command)
                 case "snapshot":
                     await run.snapshot(command)
+                case "attributes":
+                    await run.set_attributes({"seen": command}, command_id=command)
+                case "reset":
+                    token = (await run.preview(to)).token
+                    await run.reset(to, token=token, undo=drawn < 0.5, command_id=command)
+                case "fire" | "skip":
+                    await getattr(run, act)(key, by="people", command_id=command)
                 case "accept":
                     await run.resolve_undo(name, "accept", by="people", command_id=command)
                 case "submit":
@@ -542,7 +555,7 @@ class Simulation:
             await self.ask(work)
         except (Rejected, NotFound):
             return
-        if act not in ("snapshot", "submit", "publish"):
+        if act not in ("snapshot", "submit", "publish", "retry", "reset"):
             self.judge.answered(id, command)
 
     async def _attend(self) -> None:
