@@ -116,3 +116,22 @@ async def test_a_store_that_fails_for_long_leaves_no_heap_of_things_to_look_at()
         assert len(engine.core.commits.again) <= 4
         store.appends = 0
         await engine.finish(run)
+
+
+@workflow
+async def goes_on(ctx: Context, n: int) -> int:
+    if n < 3:
+        ctx.continue_as_new(n + 1)
+    return n
+
+
+async def test_a_start_that_is_repeated_attaches_though_the_function_has_gone_on_as_new() -> None:
+    """Its answer was lost and it was asked for again: the input was compared with that of the newest generation."""
+    async with harness(workflows=[goes_on]) as engine:
+        run = await engine.start(goes_on, 1, id="r")
+        assert await engine.finish(run) == 3
+        assert (await run.show()).generation == 3
+        again = await engine.start(goes_on, 1, id="r")
+        assert await again.result() == 3
+        with pytest.raises(Rejected, match="another definition or input"):
+            await engine.start(goes_on, 3, id="r")

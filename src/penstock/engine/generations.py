@@ -44,7 +44,7 @@ from penstock.model.codec import decode_event
 from penstock.model.packing import is_erased
 from penstock.model.preview import Preview
 from penstock.model.run import COMPLETED, REF_SHIFT, Run
-from penstock.ports.store import Row, Stored
+from penstock.ports.store import Row, Store, Stored
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -53,6 +53,9 @@ TRIES_MAX = 20
 """Times that a generation is opened anew because the run went on meanwhile."""
 EVENTS_AT_ONCE = 500
 """Events folded before others get their turn."""
+
+CONTINUED_AS_NEW = "continue_as_new"
+"""The reason of a generation that a workflow function went on in."""
 
 
 class History:
@@ -235,7 +238,7 @@ class Generations:
                 },
             )
             outcome = turn(new.flow, [begun, *letters])
-            last = e.RunContinued(at=now, generation=generation, reason="continue_as_new")
+            last = e.RunContinued(at=now, generation=generation, reason=CONTINUED_AS_NEW)
             if await self._commit(row, new, [], outcome.events, last):
                 engine.programs.keep(id, new.flow)
                 return
@@ -460,3 +463,19 @@ def _moving(id: str) -> Rejected:
         f"run {id} went on each time that its next generation was to be opened",
         hint="pause it first",
     )
+
+
+async def started(store: Store, row: Row) -> Row:
+    """The generation that somebody started: not one in which its workflow function went on by itself."""
+    while row.generation > 1:
+        before = await store.find(row.id, row.generation - 1)
+        last = [] if before is None else await store.events(before.key, after=before.revision - 1)
+        event = decode_event(last[-1].payload) if last else None
+        if (
+            before is None
+            or not isinstance(event, e.RunContinued)
+            or event.reason != CONTINUED_AS_NEW
+        ):
+            break
+        row = before
+    return row

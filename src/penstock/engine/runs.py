@@ -22,6 +22,7 @@ from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.control import LocalControl, check_if_exists, identified
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
+from penstock.engine.generations import started
 from penstock.engine.keyed import KeyedStarts
 from penstock.engine.listeners import checked_types
 from penstock.engine.recovery import Ownership
@@ -222,9 +223,10 @@ class LocalRuns:
     async def _taken(self, command: c.StartRun, plan: Plan, if_exists: str) -> None:
         """A run of that id exists: attach to it, start in its place, or refuse."""
         row = await self.find(command.id)
-        first = decode_event((await self.engine.store.events(row.key, limit=1))[0].payload)
+        begun = await started(self.engine.store, row)
+        first = decode_event((await self.engine.store.events(begun.key, limit=1))[0].payload)
         assert isinstance(first, RunStarted)
-        input = await self.engine.history.raw(row.key, 1 << REF_SHIFT)
+        input = await self.engine.history.raw(begun.key, 1 << REF_SHIFT)
         same = first.definition == command.definition and _form(input) == _form(command.input)
         key = command.start_key
         if key and first.start_key == key and first.at > command.at - REMEMBERED_SECONDS:
