@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Context, activity, workflow
+from penstock import Context, Retry, activity, workflow
 from penstock.adapters.memory import MemoryStore
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
@@ -135,3 +135,25 @@ async def test_a_start_that_is_repeated_attaches_though_the_function_has_gone_on
         assert await again.result() == 3
         with pytest.raises(Rejected, match="another definition or input"):
             await engine.start(goes_on, 3, id="r")
+
+
+@activity(retry=Retry(attempts=3, first=60))
+async def never() -> int:
+    raise RuntimeError("not now")
+
+
+@workflow
+async def steps(ctx: Context) -> list[int | None]:
+    await ctx.sleep(3600)
+    return [await ctx.call(never), await ctx.signal("go")]
+
+
+async def test_a_function_goes_on_when_an_operator_skips_what_it_waits_for() -> None:
+    """The step was skipped, the function was not told of it, and the run waited for nothing (SPEC 4.8, 4.9)."""
+    async with harness(workflows=[steps], activities=[never]) as engine:
+        run = await engine.start(steps, id="r")
+        for key in ("sleep#1", "never#1", "signal:go#1"):
+            await engine.settle()
+            await run.skip(key, by="ann")
+        assert await engine.finish(run) == [None, None]
+        assert (await engine.types(run)).count("task_skipped") == 3

@@ -26,6 +26,7 @@ from penstock.model.run import (
     OPEN_TASK,
     REF_SHIFT,
     SCHEDULED,
+    SKIPPED,
     WAITING,
     Letter,
     Run,
@@ -185,6 +186,13 @@ def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
     if node.compensate is not None:
         flow.push_undo("", node, state)
     _tell(flow, scope, node, state, "done")
+
+
+def skipped(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
+    """An operator does not want it to be waited for: the function goes on, with nothing."""
+    state.status, state.ended_at, state.failure = SKIPPED, flow.at, None
+    flow.run.tasks_done += 1
+    _tell(flow, scope, node, state, "skipped")
 
 
 def failed(flow: Flow, scope: Scope, node: Node, state: TaskState, failure: Failure) -> None:

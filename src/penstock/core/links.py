@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core import kinds
+from penstock.core import functions, kinds
 from penstock.core.keys import with_key
 from penstock.core.plan import BACK, INTERNAL, Edge, Node, Out
 from penstock.core.values import Fault
@@ -125,6 +125,9 @@ def fire(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> N
 
 def skip(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
     """Not done, and gone on from as if it were."""
+    if node.shape is not None:
+        functions.skipped(flow, scope, node, state)
+        return
     state.status, state.ended_at = SKIPPED, flow.at
     if state.group is not None:
         flow.disarm(path, scope, state.group, node.id)

@@ -151,7 +151,7 @@ class Heard(Struct, omit_defaults=True):
     """What a function is to be told."""
 
     kind: str
-    """`start`, `done`, `failed`, `cancel`."""
+    """`start`, `done`, `failed`, `skipped`, `cancel`."""
     key: str = ""
     """Of the step."""
     output: bytes | None = None

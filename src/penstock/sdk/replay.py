@@ -201,6 +201,8 @@ class Replay:
             self.loop.fire(future)
         elif future.done():
             return
+        elif heard.kind == "skipped":
+            future.set_result(None)  # whatever type it was to have
         elif heard.failure is not None:
             future.set_exception(step_failed(heard.key, heard.failure))
         else:
