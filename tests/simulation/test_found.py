@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -157,3 +158,22 @@ async def test_a_function_goes_on_when_an_operator_skips_what_it_waits_for() -> 
             await run.skip(key, by="ann")
         assert await engine.finish(run) == [None, None]
         assert (await engine.types(run)).count("task_skipped") == 3
+
+
+@activity
+async def lingers() -> None:
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+async def test_an_engine_that_is_closed_by_two_at_once_is_closed() -> None:
+    """The first waited for an attempt to end, the second did not, and the first found everything gone."""
+    async with harness(activities=[lingers]) as engine:
+        await engine.register({"id": "long", "tasks": {"a": {"do": "lingers"}}})
+        await engine.start("long", id="r")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await asyncio.gather(engine.close(), engine.close())

@@ -161,9 +161,11 @@ class Engine:
         await self.following.close()
         self.timers.close()
         await self.errands.close()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
+        task, self._task = self._task, None
+        if task is None:
+            return  # closed by two at once, and the other was first
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
         if self.settings.ease_collector:
             COLLECTOR.restore()
         self.commits.abandon(PenstockError("the engine is closed"))
