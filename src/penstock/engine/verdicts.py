@@ -120,7 +120,10 @@ async def judge(
     if worth:
         await _keep(engine, id, worth, terms, forced=bool(bad))
         codes = sorted({each.code for each in worth})
-        log.warning("definition.unproved", extra={"definition": definition.id, "codes": codes})
+        log.warning(
+            "definition.unproved: `%s`: %s; `penstock verify` says where and what to do",
+            definition.id, ", ".join(codes), extra={"definition": definition.id, "codes": codes},
+        )  # fmt: skip
     return found, known
 
 
