@@ -25,7 +25,7 @@ from penstock.verify.driving import (
     ran,
 )
 from penstock.verify.fragments import Exploration
-from penstock.verify.knowledge import asked_at
+from penstock.verify.knowledge import asked_at, knowledge_of
 from penstock.verify.models import Trail
 from penstock.verify.mutexes import Holding, suspects
 from penstock.verify.outputs import output_schema
@@ -90,6 +90,9 @@ def schemas_of(subject: Subject) -> dict[Read, object]:
     definition = subject.definition
     if definition.input_schema is not None:
         found["input",] = definition.input_schema
+    for name, schema in knowledge_of(subject).data.types.items():
+        if schema is not None and schema is not False:
+            found["data", name] = schema
     outputs: dict[str, list[object]] = {}
     for scope in subject.plan.scopes.values():
         for node in scope.nodes.values():
@@ -350,6 +353,11 @@ class Behaviour:
             found = self.driver.drive(route, seen.until(begun(path)))
             if found is not None or path in seen.paths:
                 return True
+            if any(read[0] == "data" for guard, _ in route.asks for read in guard.expression.reads):
+                for given in self.driver.cases.inputs([guard for guard, _ in route.asks]):
+                    self.driver.drive(route, seen.until(begun(path)), given=given)
+                    if path in seen.paths:
+                        return True
         return False
 
     def _unseen(self, missing: list[str], wanted: dict[str, ScopePlan]) -> None:

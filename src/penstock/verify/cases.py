@@ -29,6 +29,8 @@ TRIES_MAX = 6_000
 """Combinations of values that are tried for one question."""
 QUESTIONS_MAX = 200
 """Put to the solver in one verification."""
+INPUTS_MAX = 24
+"""Inputs that are tried for one task behind a condition over data."""
 SETTABLE = frozenset({"input", "tasks"})
 """Roots of what can be chosen from outside."""
 READS_MAX, CONSTANTS_MAX = 24, 400
@@ -158,6 +160,22 @@ class Cases:
                 return None
             found.update(one)
         return found
+
+    def inputs(self, guards: Sequence[Guard]) -> Iterator[Values]:
+        """A few inputs that may make a difference to what is computed, where no one can say which."""
+        constants = [each for guard in guards for each in _constants(guard.expression.tree)]
+        schema = self._schemas.get(("input",))
+        found: Any = resolve(schema, schema)
+        fields: Any = found.get("properties") if hasattr(found, "get") else None
+        count = 0
+        for name in cast("Mapping[str, Any]", fields or {}):
+            read = ("input", name)
+            for value in self._candidates(read, constants, sure=False):
+                count += 1
+                if count > INPUTS_MAX:
+                    return
+                if value is not _ABSENT:
+                    yield {read: value}
 
     def _solution(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
         if self._types is None:

@@ -99,7 +99,7 @@ class DataFlow:
             known = self._knowledge.final()
         else:
             place = self._knowledge.at if use.ended else self._knowledge.before
-            known = place(use.scope, use.node)
+            known = self._knowledge.amid(place(use.scope, use.node), use.scope, use.node, use.expression)  # fmt: skip
         if not use.defaulted and self._lacking(use, known):
             return
         if use.whole or use.defaulted:

@@ -21,12 +21,13 @@ from penstock.expr.tree import Binary, Ident, Literal, Logic, Unary
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import check
 from penstock.verify.driving import Goal
-from penstock.verify.knowledge import Read, knowledge_of, replaced
+from penstock.verify.knowledge import knowledge_of
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Ask, Impossible, Solution, Solver, Wanted
+from penstock.verify.substitution import Read, replaced
 from penstock.verify.types import Types
 from penstock.verify.verification import Subject
 

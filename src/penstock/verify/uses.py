@@ -21,12 +21,9 @@ from penstock.expr.template import compile_template
 from penstock.expr.tree import (
     Binary,
     Has,
-    Ident,
-    Index,
     ListLiteral,
     Literal,
     Logic,
-    Select,
     Unary,
 )
 from penstock.expr.tree import Node as Tree
@@ -34,6 +31,7 @@ from penstock.expr.typecheck import Environment
 from penstock.verify.cases import Read
 from penstock.verify.scopes import place
 from penstock.verify.sets import FIXED, parts_of
+from penstock.verify.substitution import plain_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,23 +164,6 @@ def _embedded(value: Any, where: Path, env: Environment) -> Iterator[tuple[Path,
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(cast("list[Any]", value)):
             yield from _embedded(inner, (*where, index), env)
-
-
-def plain_path(node: Tree) -> Read | None:
-    """`a.b["c"]` as a path; None if it is anything else."""
-    keys: list[str] = []
-    while True:
-        match node:
-            case Select(optional=False):
-                keys.append(node.field)
-                node = node.operand
-            case Index(optional=False, key=Literal(value=str() as key)):
-                keys.append(key)
-                node = node.operand
-            case Ident():
-                return (node.name, *reversed(keys))
-            case _:
-                return None
 
 
 def simple_paths(node: Tree) -> list[Read] | None:
