@@ -82,8 +82,10 @@ def diff_command(
     moving = None
     if runs:
         from penstock.verify.change import change
+        from penstock.wiring import installed_plugins
 
-        moving = change(one, other, mapping or found.renamed)
+        found_plugins = installed_plugins().added
+        moving = change(one, other, mapping or found.renamed, plugins=found_plugins)
     if as_json:
         give_json(found if moving is None else {"difference": found, "runs": moving})
     else:

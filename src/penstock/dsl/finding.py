@@ -24,6 +24,7 @@ CODES = frozenset(
         *("syntax", "document-too-large", "duplicate-key", "duplicate-id", "number-out-of-range"),
         *("unknown-field", "field-missing", "wrong-type", "field-invalid", "id-invalid"),
         *("duration-invalid", "unknown-type", "not-yet"),
+        *("plugin-invalid", "plugin-check", "plugin-check-failed"),
         # of the graph
         *("start-repeated", "dangling-link", "link-from-end", "link-to-start", "duplicate-link"),
         *("gateway-no-links", "gateway-default", "gateway-event-target", "join-starved"),

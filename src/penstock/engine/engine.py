@@ -30,6 +30,7 @@ from penstock.engine.inside import Inside
 from penstock.engine.listeners import Listeners
 from penstock.engine.observers import Observers
 from penstock.engine.outbox import Outbox
+from penstock.engine.plugins import plan_of
 from penstock.engine.projections import Projections
 from penstock.engine.queueing import Queueing
 from penstock.engine.requests import Requests
@@ -43,11 +44,11 @@ from penstock.engine.timers import Timers
 from penstock.engine.turns import Turns
 from penstock.errors import Busy, Fenced, NotFound, PenstockError, StoreError
 from penstock.model import commands as c
-from penstock.model.codec import decode_definition
 from penstock.ports.activities import Activities
 from penstock.ports.bus import Bus
 from penstock.ports.clock import Clock
 from penstock.ports.hints import Hints
+from penstock.ports.plugins import NoPlugins, Plugins
 from penstock.ports.store import Owner, Record, Store
 
 log = logging.getLogger("penstock.engine")
@@ -69,7 +70,9 @@ class Engine:
         hints: Hints | None = None,
         node: str = "node",
         settings: Settings | None = None,
+        plugins: Plugins | None = None,
     ) -> None:
+        self.plugins: Plugins = plugins or NoPlugins()
         self.store, self.activities, self.clock, self.hints, self.node = (
             store,
             activities,
@@ -235,7 +238,7 @@ class Engine:
                     f"no version {version} of definition `{definition}`",
                     hint="take one that is registered, or none for the newest",
                 )
-            plan = self.know(definition, version, Plan(decode_definition(row.document)))
+            plan = self.know(definition, version, await plan_of(self.store, self.plugins, row))
         return plan
 
     def know(self, definition: str, version: str, plan: Plan) -> Plan:

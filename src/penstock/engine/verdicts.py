@@ -134,7 +134,9 @@ def verified(
     signatures: Mapping[str, Signature] | None,
 ) -> list[Finding]:
     """What the rules after structure find; the same question is answered once in a process."""
-    known = repr((loaded.source, sorted((signatures or {}).items()), signatures is None))
+    known = repr(
+        (loaded.source, sorted((signatures or {}).items()), signatures is None, loaded.vocabulary)
+    )
     key = sha256(b"\n".join([digest, loaded.text.encode("utf-8", "replace"), known.encode()]))
     question = key.digest()
     found = _found.get(question)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ExpressionError
 from penstock.expr import library, library_lists, library_math, library_strings, library_times
@@ -61,6 +61,9 @@ from penstock.expr.types import (
 )
 from penstock.expr.values import TYPE_VALUES, kind_of
 
+if TYPE_CHECKING:
+    from penstock.expr.language import Language
+
 __all__ = [
     "BOOL",
     "BYTES",
@@ -95,6 +98,8 @@ class Environment:
 
     variables: Mapping[str, Type] = field(default_factory=dict[str, Type])
     allow_unknown: bool = False
+    languages: Mapping[str, Language] = field(default_factory=dict[str, "Language"])
+    """Those beside CEL that conditions may be written in."""
 
 
 @dataclass(slots=True)

@@ -170,6 +170,10 @@ class Compensation:
 
 def effects(node: Node) -> str:
     """What a task may leave behind, in words; empty: nothing."""
+    if node.added is not None:
+        if node.task.reads and not node.task.writes:
+            return ""
+        return node.added.leaves(node.config)
     match node.type:
         case "activity":
             if node.task.reads and not node.task.writes:
@@ -213,5 +217,5 @@ def _fallible(scope: ScopePlan, node: Node) -> Iterator[Place]:
             yield from _fallible(inner, other)
         return
     waits = node.type in ("signal", "form") and "timeout" in node.config
-    if node.type in ("activity", "http", "subworkflow") or waits:
+    if node.works or node.type == "subworkflow" or waits:
         yield scope, node

@@ -15,7 +15,7 @@ from penstock.core.plan import INTERNAL, Doing, Formula, Guard, Input, Node, Pla
 from penstock.dsl.finding import Path
 from penstock.verify.cases import Read
 from penstock.verify.scopes import place
-from penstock.verify.verification import Signature
+from penstock.verify.verification import Signature, signature_of_added
 
 Moment = Literal["begin", "end"]
 FIXED = frozenset({"input", "item", "index", "iteration", "run", "now"})
@@ -70,8 +70,12 @@ class Sets:
         written = {touch.path[1] for touch in self.writes if touch.path[0] == "data"}
         for scope in self.plan.scopes.values():
             for node in scope.nodes.values():
-                signature = activities.get(node.config.get("activity", ""))
-                if node.type != "activity" or signature is None:
+                if node.added is not None:
+                    signature = signature_of_added(node.added)
+                else:
+                    called = node.config.get("activity", "") if node.type == "activity" else ""
+                    signature = activities.get(called)
+                if signature is None:
                     continue
                 given = {each.name for each in node.inputs}
                 for name in sorted(written & signature.parameters.keys() - given):

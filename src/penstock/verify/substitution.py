@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from penstock.expr.compile import Expression
+from penstock.expr.language import Foreign
 from penstock.expr.tree import (
     Bind,
     Comprehension,
@@ -42,7 +43,9 @@ def plain_path(node: Node) -> Read | None:
 
 
 def substituted(expression: Expression, formulas: Mapping[Read, Node], env: Any) -> Expression:
-    if not formulas or not any(read[: len(f)] == f for read in expression.reads for f in formulas):
+    if isinstance(expression, Foreign) or not formulas:
+        return expression  # only its plugin knows what it says
+    if not any(read[: len(f)] == f for read in expression.reads for f in formulas):
         return expression
     tree = replaced(expression.tree, formulas)
     if tree is None:

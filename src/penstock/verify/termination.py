@@ -432,12 +432,14 @@ def _nodes(scope: ScopePlan) -> Iterator[Node]:
 
 def _may_stop(body: ScopePlan) -> bool:
     """Something in it can end the run, or cancel tasks."""
-    return any(n.type == "cancel" or n.config.get("terminate") for n in _nodes(body))
+    return any(
+        n.type == "cancel" or (n.type == "end" and n.config.get("terminate")) for n in _nodes(body)
+    )
 
 
 def _waits(body: ScopePlan) -> bool:
     """A pass waits for something outside; otherwise one event would never be done."""
-    return any(node.type in _WAITS for node in _nodes(body))
+    return any(node.works or node.type in _WAITS for node in _nodes(body))
 
 
 def _comparisons(tree: Tree) -> Iterator[Binary]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from penstock.core.plan import Plan
+from penstock.core.vocabulary import AddedType
 from penstock.dsl.finding import Finding, Path, in_order
 from penstock.dsl.load import Loaded
 from penstock.model.definition import Definition
 from penstock.verify.rehearsal import rehearse
+from penstock.verify.samples import resolve
 from penstock.verify.scenario import Scenario
 from penstock.verify.scopes import Notes
 from penstock.verify.structure import check
@@ -66,6 +68,25 @@ class Signature:
     """It takes any name."""
     result: Any = None
     """None: not known."""
+
+
+def signature_of_added(added: AddedType) -> Signature | None:
+    """What its inputs are, as those of an activity."""
+    if added.inputs is None:
+        return None
+    found = resolve(added.inputs, added.inputs)
+    if not isinstance(found, Mapping):
+        return None
+    rules = cast("Mapping[str, Any]", found)
+    defs = cast("Mapping[str, Any]", added.inputs).get("$defs")
+    parameters: dict[str, Any] = {}
+    for name, schema in cast("Mapping[str, Any]", rules.get("properties") or {}).items():
+        parameters[name] = (
+            {**schema, "$defs": defs} if defs and isinstance(schema, dict) else schema
+        )
+    required = frozenset(cast("Iterable[str]", rules.get("required") or ()))
+    open_ended = rules.get("additionalProperties", True) is not False
+    return Signature(parameters, required, open_ended, added.output)
 
 
 @dataclass(slots=True)
@@ -209,7 +230,8 @@ def verify(
     if errors or partial:
         refuted = Proof("3.1", "refuted", f"{len(errors)} mistakes; the other rules wait for them")
         return Verification(in_order([*loaded.findings, *structure]), [refuted])
-    subject = Subject(loaded, Plan(loaded.definition), activities, budget or Budget())
+    plan = Plan(loaded.definition, loaded.vocabulary)
+    subject = Subject(loaded, plan, activities, budget or Budget())
     subject.prove("3.1", "the structure is right")
     count = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
     for rule in rules():
