@@ -164,7 +164,7 @@ class _Translator:
         self._complaint.untyped.add(path[:-1])
         if not isinstance(instance, str):
             message = f"`type` must be a type of task, not {shown_value(instance)}"
-            self._say("wrong-type", path, message, f"types are {listed(KINDS)}")
+            self._say("wrong-type", path, message, f"types are {listed(kinds_of(self._added))}")
         else:
             self._no_type(instance, path)
 
