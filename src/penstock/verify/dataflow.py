@@ -31,7 +31,7 @@ from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.sets import Orders, resolve
 from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import TaskType
-from penstock.verify.uses import Use, simple_paths, uses
+from penstock.verify.uses import Use, set_before, simple_paths, uses
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.6"
@@ -98,8 +98,7 @@ class DataFlow:
         if use.final:
             known = self._knowledge.final()
         else:
-            place = self._knowledge.at if use.ended else self._knowledge.before
-            known = self._knowledge.amid(place(use.scope, use.node), use.scope, use.node, use.expression)  # fmt: skip
+            known = self._knowledge.amid(use.scope, use.node, use.expression, ended=use.ended)
         if not use.defaulted and self._lacking(use, known):
             return
         if use.whole or use.defaulted:
@@ -160,9 +159,12 @@ class DataFlow:
         escapes: list[Escape] = []
         for scope, node in writers:
             kind = known.types.tasks.get(node.id, TaskType())
-            if node is use.node or (node.id in known.over and kind.statuses == ("COMPLETED",)):
+            if node is use.node and not set_before(use, name):
+                escapes.append(Escape(f"the first time, before `{node.id}` has set it"))
+            elif node is use.node or (node.id in known.over and kind.statuses == ("COMPLETED",)):
                 return False
-            escapes += self._escapes(use, scope, node)
+            else:
+                escapes += self._escapes(use, scope, node)
         if not escapes:
             return False
         there = compile_expression(f'has(data["{name}"])' if "-" in name else f"has(data.{name})")
@@ -271,6 +273,8 @@ class DataFlow:
                 words = f"where `{node.id}` has not run, which is always" if outer.kind == "run" else f"in the first pass, before `{node.id}`"  # fmt: skip
                 return [Escape(words)]
             return []
+        if len(there) < len(here) and use.node is not node:
+            return [Escape(f"as `{node.id}`, which it is in, is not over")]
         return []
 
     def _round(

@@ -105,8 +105,15 @@ class Knowledge:
         """When the task is reached."""
         return self._at(scope, node, ended=False)
 
-    def amid(self, known: Known, scope: ScopePlan, node: Node, expression: Expression) -> Known:
-        """The same, with what the task itself has written by the time that it asks that."""
+    def amid(self, scope: ScopePlan, node: Node, expression: Expression, *, ended: bool) -> Known:
+        """When the task asks that, as it begins or ends: of what it writes, only what comes before."""
+        known = self._at(scope, node, ended=ended)
+        if ended:
+            begun = self._at(scope, node, ended=False)
+            held = {read: tree for read, tree in begun.formulas.items() if read[0] == "data"}
+            held |= {read: tree for read, tree in known.formulas.items() if read[0] != "data"}
+            types = replace(known.types, data=begun.types.data)
+            known = replace(known, types=types, formulas=held)
         written = self.data.earlier(scope, node, expression)
         if not written:
             return known
@@ -444,7 +451,9 @@ def _described(schema: Any, path: Read) -> bool:
         properties = cast("Mapping[str, Any]", known.get("properties") or {})
         schema = properties.get(name)
         if schema is None:
-            # Not declared: where nothing else may be there, it is known to be missing.
-            return known.get("additionalProperties") is False
+            # Not declared: a schema that says what is there, and does not name it, allows that it is missing; so does
+            # one of null, as a gateway's.
+            closed = known.get("additionalProperties") is False or known.get("type") == "null"
+            return bool(properties) or closed
     found = resolve(schema, root)
     return isinstance(found, Mapping) and len(cast("Mapping[str, Any]", found)) > 0

@@ -49,7 +49,7 @@ class Touch:
     @property
     def name(self) -> str:
         """As people write it."""
-        if self.path[0] == "tasks":
+        if self.path[0] == "tasks" and not self.declared:
             return ".".join(("tasks", self.path[1].rpartition("/")[2], *self.part))
         return ".".join(self.path)
 
@@ -67,7 +67,11 @@ class Sets:
 
     def _imply(self, activities: Mapping[str, Signature]) -> None:
         """Parameters that no input gives are looked up by name, in the run's data first (SPEC 2.6)."""
-        written = {touch.path[1] for touch in self.writes if touch.path[0] == "data"}
+        written = {
+            path[1]
+            for path in (touch.path for touch in self.writes)
+            if path[0] == "data" and len(path) > 1
+        }
         for scope in self.plan.scopes.values():
             for node in scope.nodes.values():
                 if node.added is not None:

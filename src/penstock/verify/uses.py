@@ -105,6 +105,16 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
                 pass
 
 
+def set_before(use: Use, name: str) -> bool:
+    """The task has set that key itself when this part of it is asked."""
+    for where, _, part in parts_of(use.node, place(use.scope, use.node.id)):
+        if where == use.where[: len(where)]:
+            return False
+        if "set" in where[-2:-1] and where[-1] == name and isinstance(part, Formula):
+            return True
+    return False
+
+
 def _written(node: Node, where: Path, *, config: bool) -> Any:
     """The text of a config field or of an action of `onComplete`."""
     if config:

@@ -189,3 +189,37 @@ def test_more_expressions_than_the_solver_is_asked_are_told_once() -> None:
 
     assert finding.level == "warning"
     assert finding.message.startswith("20 expressions were not looked at")
+
+
+OBJECT = "outputSchema: {type: object, required: [a], properties: {a: {type: integer}}}"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        (f"  x: {{do: any, {OBJECT}}}\n  y: {{do: any, after: x, inputs: {{p: {{from: x, path: $.b}}}}}}", "`tasks.x.output.b` need not be there"),
+        (f"  x: {{do: any, {OBJECT}}}\n  y: {{type: transform, after: x, set: {{v: tasks.x.output.b + 1}}}}", "can fail"),
+        ("  x: {type: gateway, kind: exclusive}\n  y: {do: any, after: x, inputs: {p: {from: x, path: $.b}}}", "`tasks.x.output.b` need not be there"),
+        ("  x: {type: timer, delay: 1s}\n  y: {do: any, after: x, inputs: {p: {from: x, path: $.b}}}", "`tasks.x.output.b` need not be there"),
+        ("  x: {do: any, onComplete: [{set: {n: data.n + 1}}]}", "the first time, before `x` has set it"),
+        ("  x: {type: transform, set: {n: data.m + 1, m: '1'}}", "the first time, before `x` has set it"),
+        ("  x: {type: loop, while: iteration < 3, body: {tasks: {y: {do: any, inputs: {p: {from: x, path: $.b}}}}}}", "as `x`, which it is in, is not over"),
+    ],
+)  # fmt: skip
+def test_what_is_never_there_is_refuted(tasks: str, words: str) -> None:
+    """Found by mutation (docs/concepts/mutation.md)."""
+    (finding,) = [f for f in found(f"{INPUT}tasks:\n{tasks}\n") if f.level == "error"]
+
+    assert words in finding.message
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        "  x: {type: transform, set: {m: '1', n: data.m + 1}}",
+        "  x: {do: any, onComplete: [{set: {m: '1'}}, {set: {n: data.m + 1}}]}",
+        "  x: {do: any, onComplete: [{set: {n: 'has(data.n) ? 2 : 1'}}]}",
+    ],
+)
+def test_what_a_task_has_set_itself_is_there(tasks: str) -> None:
+    assert [f for f in found(f"{INPUT}tasks:\n{tasks}\n") if f.level == "error"] == []

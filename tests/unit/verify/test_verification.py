@@ -182,3 +182,21 @@ def test_structure_comes_first() -> None:
     broken = verify(loaded("id: it\ntasks: {a: {do: x}}\nlinks: [{from: a, to: b}]\n"))
     assert [finding.code for finding in broken.errors] == ["dangling-link"]
     assert broken.verdict("3.1") == "refuted"
+
+
+def test_an_always_link_that_leaves_a_loop_is_no_trouble_for_compensation() -> None:
+    found = verify(
+        load("""
+id: it
+tasks:
+  a: {do: x, reads: [r]}
+  b: {do: x, after: a}
+  c: {do: x}
+  d: {do: x, after: b}
+links:
+  - {from: b, to: a, when: iteration < 3}
+  - {from: a, to: c, on: always}
+""")
+    )
+
+    assert found.verdict("3.7") == "unknown"
