@@ -36,14 +36,14 @@ class Brought(Struct, frozen=True, omit_defaults=True):
 _BROUGHT = Decoder(Brought)
 
 
-async def plan_of(store: Store, plugins: Plugins, row: DefinitionRow) -> Plan:
+async def plan_of(store: Store | None, plugins: Plugins, row: DefinitionRow) -> Plan:
     """A registered version, compiled; PluginMissing with what to install."""
     definition = decode_definition(row.document)
     return Plan(definition, await vocabulary_of(store, plugins, definition, row))
 
 
 async def vocabulary_of(
-    store: Store, plugins: Plugins, definition: Definition, row: DefinitionRow
+    store: Store | None, plugins: Plugins, definition: Definition, row: DefinitionRow
 ) -> Vocabulary:
     """What a registered version mentions; PluginMissing if it is not here, `plugin-invalid` if it has changed its mind."""
     wanted = mentioned(definition)
@@ -66,9 +66,10 @@ async def vocabulary_of(
 
 
 async def _missing(
-    store: Store, row: DefinitionRow, lacking: Mentioned, vocabulary: Vocabulary
+    store: Store | None, row: DefinitionRow, lacking: Mentioned, vocabulary: Vocabulary
 ) -> PluginMissing:
-    record = await store.record(KIND, f"{row.id}/{row.digest.hex()}")
+    id = f"{row.id}/{row.digest.hex()}"
+    record = None if store is None else await store.record(KIND, id)
     brought: dict[str, str] = {}
     for _, kept in readable(_BROUGHT, [] if record is None else [record]):
         brought = kept.names

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, TypeVar, cast
 
 from penstock.core.vocabulary import AddedType, Problem
-from penstock.dsl.finding import Path, did_you_mean
+from penstock.dsl.finding import Path, did_you_mean, listed
 from penstock.errors import shown
 from penstock.expr.language import shown_error
 from penstock.expr.schema import compile_schema
@@ -36,6 +36,10 @@ class _Config:
     def __init__(self, added: AddedType, config: dict[str, Any], path: Path, notes: Notes) -> None:
         self._added, self._config, self._path, self._notes = added, config, path, notes
 
+    @property
+    def _shown(self) -> str:
+        return f"`penstock plugins {self._added.name}` shows what it takes"
+
     def check(self) -> None:
         sound = self._fits()
         if sound:
@@ -60,12 +64,15 @@ class _Config:
             sound = False
             if kind == "required":
                 message = f"`{_name(self._path, inside)}` needs `{error.kind.property}`"
-                self._say("field-missing", inside, f"{message} (type `{added.name}`)", key=True)
+                hint = f"add `{error.kind.property}`; {self._shown}"
+                self._say(
+                    "field-missing", inside, f"{message} (type `{added.name}`)", hint, key=True
+                )
             elif named:
                 self._unknown(error, inside)
             else:
                 message = f"`{_name(self._path, inside)}` does not fit the type `{added.name}`: "
-                self._say("field-invalid", inside, message + _short(error.message))
+                self._say("field-invalid", inside, message + _short(error.message), self._shown)
         return sound
 
     def _unknown(self, error: Any, inside: Path) -> None:
@@ -73,9 +80,9 @@ class _Config:
             known = self._added.fields if not inside else ()
             hint = did_you_mean(name, known)
             if hint is None and known:
-                hint = f"it takes {', '.join(f'`{each}`' for each in known)}"
+                hint = f"it takes {listed(known)}"
             message = f"no field `{name}` in the config of a task of type {self._added.name}"
-            self._say("unknown-field", (*inside, name), message, hint, key=True)
+            self._say("unknown-field", (*inside, name), message, hint or self._shown, key=True)
 
     def _checked(self) -> None:
         said = self._asked("check", lambda config: list(self._added.check(config)))
@@ -85,7 +92,7 @@ class _Config:
                 self._failed("check", wrong)
                 continue
             where = (*self._path, *problem.path)
-            message, hint, level = problem.message, problem.hint, problem.level
+            message, hint, level = problem.message, problem.hint or self._shown, problem.level
             self._notes.add("plugin-check", where, message, hint, level=level)
 
     def _asked(self, what: str, ask: Callable[[dict[str, Any]], T]) -> T | None:

@@ -157,8 +157,9 @@ class Reader:
         try:
             self._reads(compile_foreign(name, language, text).reads, text, path, sight)
         except ExpressionError as error:
+            hint = error.hint or f"`penstock plugins {name}` says whose language it is"
             self.notes.add_inside(
-                "expression-invalid", path, text, error.position, error.message, error.hint
+                "expression-invalid", path, text, error.position, error.message, hint
             )
 
     def expression(self, text: str, path: Path, sight: Sight) -> None:

@@ -155,6 +155,7 @@ def test_what_is_wrong_is_found_where_it_stands(
     found = examined(f"id: x\ntasks:\n  a: {task}\n")
 
     assert expected in told(found), found
+    assert all(each.hint for each in found), found
     assert any(message in each.message for each in found), found
 
 
