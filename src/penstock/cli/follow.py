@@ -342,7 +342,8 @@ def told(event: e.Event) -> str:
         case e.TaskRetried():
             return f"attempt {event.attempt} failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
         case e.TaskFailed():
-            return f"failed: {event.failure.message or event.failure.code}"
+            word = "stopped" if event.cancelled else "failed"
+            return f"{word}: {event.failure.message or event.failure.code}"
         case e.TaskLost():
             return f"attempt {event.attempt} was lost with its process; another begins"
         case e.TimerFired():

@@ -222,6 +222,8 @@ class TaskFailed(_Event, frozen=True, tag="task_failed"):
     logs: tuple[LogLine, ...] = ()
     by: str | None = None
     """Who failed it by hand."""
+    cancelled: bool = False
+    """It was told to stop with its run, and did: it is CANCELLED, and no action of `onError` is taken."""
 
 
 class TaskSkipped(_Event, frozen=True, tag="task_skipped"):
