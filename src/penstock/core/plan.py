@@ -21,6 +21,7 @@ from penstock.expr.paths import Path, compile_path
 from penstock.expr.schema import Schema, compile_schema
 from penstock.expr.template import Template, compile_template
 from penstock.expr.typecheck import DYN, Environment, type_of_schema
+from penstock.expr.types import Type, soft_object, softened
 from penstock.model.definition import (
     Action,
     Body,
@@ -531,9 +532,27 @@ def environment(definition: Definition, vocabulary: Vocabulary = PLAIN) -> Envir
     types: dict[str, Any] = dict.fromkeys(ROOTS, DYN)
     if definition.input_schema is not None:
         types["input"] = type_of_schema(definition.input_schema)
+    outputs: dict[str, Type] = {}
+    _note_doubles(Body(definition.tasks, definition.links), outputs)
+    if any(known is not DYN for known in outputs.values()):
+        tasks = {id: soft_object({"output": known}) for id, known in outputs.items()}
+        types["tasks"] = soft_object(tasks)
     for name in ("current", "value", "event"):
         types[name] = DYN
     return Environment(variables=types, languages=vocabulary.languages)
+
+
+def _note_doubles(body: Body, found: dict[str, Type]) -> None:
+    """By id of a task: where its output has numbers that are read as doubles (SPEC 2.1). Where tasks of several bodies
+    share an id and disagree nothing is said."""
+    for id, task in body.tasks.items():
+        schema = task.output_schema
+        if schema is None and task.type in ("signal", "form"):
+            schema = task.config.get("schema")
+        known = DYN if schema is None else softened(type_of_schema(schema)) or DYN
+        found[id] = known if found.get(id, known) == known else DYN
+        if task.type in ("map", "loop", "mutex"):
+            _note_doubles(msgspec.convert(task.config["body"], Body), found)
 
 
 def _results(scope: ScopePlan) -> list[str]:

@@ -83,6 +83,8 @@ class Engine:
         self.settings = settings or Settings()
         self.bus = bus
         self.owner: Owner | None = None
+        self._settled = asyncio.Event()
+        """Set unless runs are being taken over."""
         self.owned_at = 0.0
         self.broken: BaseException | None = None
         self.timers = Timers(clock)
@@ -210,6 +212,7 @@ class Engine:
         """This process is the owner from now on; what it remembers may be old."""
         self.owner, self.position, self.owned_at = owner, position, self.clock.now()
         self.effects.take_over()
+        self._settled.clear()
         self.open_runs = 0
         self.admission.clear()
         self.routing.clear()
@@ -278,7 +281,18 @@ class Engine:
         """All open runs are taken; what was put off meanwhile is looked at now."""
         for run_id in self.effects.taken_over():
             self.post(run_id, Item(None))
+        self._settled.set()
         self.admission.recovered()
+
+    async def until_recovered(self) -> None:
+        """All open runs are taken, or are not ours any more: till then not all are known that wait for something."""
+        while self.recovering and self.owner is not None:
+            await self._settled.wait()
+
+    def disown(self) -> None:
+        """The runs are not ours any more."""
+        self.owner = None
+        self._settled.set()
 
     def refresh(self, run_id: str) -> None:
         """A hint: the run may have changed in the store."""
@@ -304,7 +318,7 @@ class Engine:
         if self.owner is None:
             return
         log.error("owner.fenced", extra={"error": str(error)})
-        self.owner = None
+        self.disown()
         self.attempts.lost_ownership()
         self.observers.disturb(error)
 

@@ -86,7 +86,8 @@ class Ownership:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
         if engine.owner is not None:
-            owner, engine.owner = engine.owner, None
+            owner = engine.owner
+            engine.disown()
             try:
                 if not engine.commits.untold and not engine.recovering and not self._left:
                     await engine.store.release(owner)

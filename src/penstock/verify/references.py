@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from msgspec import structs
+from msgspec import ValidationError, structs
 
 from penstock.core.plan import environment
 from penstock.core.vocabulary import BUILT_IN, CEL
@@ -382,7 +382,11 @@ def _environment(definition: Definition) -> Environment:
     """The types that expressions see; a schema that is none says nothing about them."""
     if _schema_fault(definition.input_schema, ()) is not None:
         definition = structs.replace(definition, input_schema=None)
-    return environment(definition)
+    try:
+        return environment(definition)
+    except (ValidationError, AttributeError, TypeError, LookupError):
+        # A body or an outputSchema that can't be read is told elsewhere.
+        return environment(structs.replace(definition, tasks={}))
 
 
 def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | None:
