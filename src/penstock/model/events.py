@@ -133,6 +133,8 @@ class RunMigrated(_Event, frozen=True, tag="run_migrated"):
     """The run's own timeout ends it then."""
     by: str | None = None
     reason: str = ""
+    keyed: bool = False
+    """What renamed tasks appended has its place by their names of today."""
 
 
 class RunBegun(_Event, frozen=True, tag="run_begun"):
