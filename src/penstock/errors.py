@@ -185,7 +185,13 @@ class NotOwner(PenstockError):
     code = "not-owner"
 
 
-class PluginMissing(PenstockError):
+class PluginError(PenstockError):
+    """A plugin that a registered definition needs cannot be used here; its runs stay as they are until it can."""
+
+    code = "plugin-invalid"
+
+
+class PluginMissing(PluginError):
     """A definition needs a task type or a language that no plugin here has; its runs stay as they are until it is back."""
 
     code = "plugin-missing"

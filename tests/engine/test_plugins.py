@@ -15,7 +15,7 @@ import penstock
 from penstock import DefinitionInvalid, NotFound, Rejected, RunFailed, activity
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite import SqliteStore
-from penstock.errors import PluginMissing
+from penstock.errors import ExpressionError, PluginError, PluginMissing
 from penstock.plugin import (
     Attempt,
     CompleteLater,
@@ -372,7 +372,7 @@ class Changed(Language):
     """A later version, that does not know the words of an earlier one."""
 
     def compile(self, text: str) -> Program:
-        raise penstock.errors.ExpressionError("that is not said any more", position=3)
+        raise ExpressionError("that is not said any more", position=3)
 
 
 async def test_a_plugin_that_changed_its_mind_is_named() -> None:
@@ -382,7 +382,45 @@ async def test_a_plugin_that_changed_its_mind_is_named() -> None:
         await engine.start("w", 5, id="w-1")
         await engine.settle()
     async with harness(plugins={**PLUGINS, "is": Changed}, store=store, clock=clock) as engine:
-        with pytest.raises(Rejected, match="no longer fits the plugins here") as caught:
+        with pytest.raises(PluginError, match="no longer fits the plugins here") as caught:
             await (await engine.get("w-1")).show()
         assert caught.value.code == "plugin-invalid"
         assert "that is not said any more" in caught.value.message
+
+
+async def test_what_others_owe_to_a_definition_without_its_plugin_waits_for_it() -> None:
+    """A child that is not begun, a signal that is not delivered, a schedule that is due: none is refused."""
+    store, clock = MemoryStore(), SkipClock()
+    child = {
+        "id": "child",
+        "tasks": {"go": {"type": "signal"}, "a": {"type": "do", "config": {"n": 1}, "after": "go"}},
+    }
+    parent = {
+        "id": "parent",
+        "tasks": {
+            "t": {"type": "timer", "delay": "1h"},
+            "tell": {
+                "type": "transform", "after": "t", "set": {"n": "1"},
+                "onComplete": [{"signal": {"run": "c-1", "name": "go", "payload": 1}}],
+            },
+            "c": {"type": "subworkflow", "definition": "quick", "after": "tell"},
+        },
+    }  # fmt: skip
+    quick = {"id": "quick", "tasks": {"a": {"type": "do", "config": {"n": 2}}}}
+    async with harness(plugins=PLUGINS, store=store, clock=clock) as engine:
+        for each in (child, quick, parent):
+            await engine.register(each)
+        await engine.start("child", id="c-1")
+        await engine.start("parent", id="p-1")
+        await engine.schedules.create("often", "quick", every=7200, overlap="allow")
+        await engine.settle()
+    async with harness(store=store, clock=clock) as engine:
+        await engine.skip(hours=3)
+        run = await engine.get("p-1")
+        assert (await run.show()).status == "RUNNING"
+        assert [why.kind for why in await run.why()] == ["child", "delivery"]
+        assert len(await engine.list()) == 2
+    async with harness(plugins=PLUGINS, store=store, clock=clock) as engine:
+        assert (await engine.finish(await engine.get("p-1")))["n"] == 2
+        assert (await engine.finish(await engine.get("c-1")))["n"] == 1
+        assert len(await engine.list(id_prefix="often/")) == 1

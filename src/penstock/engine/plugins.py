@@ -14,7 +14,7 @@ from msgspec.json import Decoder
 from penstock.core.plan import Plan
 from penstock.core.vocabulary import Mentioned, Vocabulary, mentioned
 from penstock.engine.records import readable, written
-from penstock.errors import DefinitionInvalid, ExpressionError, PluginMissing, Rejected
+from penstock.errors import DefinitionInvalid, ExpressionError, PluginError, PluginMissing
 from penstock.model.codec import decode_definition
 from penstock.model.definition import Definition
 from penstock.ports.store import DefinitionRow, Record, Store
@@ -57,8 +57,7 @@ async def vocabulary_of(
         Plan(definition, vocabulary)
     except (ExpressionError, DefinitionInvalid) as error:
         names = ", ".join(sorted(set(plugins.packages(wanted).values())))
-        raise Rejected(
-            "plugin-invalid",
+        raise PluginError(
             f"version {row.version} of definition `{row.id}` no longer fits the plugins here ({names}): {error.message}",
             hint="install the version of the plugin that it was registered with",
         ) from error
