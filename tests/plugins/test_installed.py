@@ -50,18 +50,23 @@ Use = Callable[..., None]
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Each package in a folder of its own, as `pip install --target` leaves it."""
-    found: dict[str, Path] = {}
-    for name in ("sample", "broken"):
-        found[name] = tmp_path_factory.mktemp(name)
-        subprocess.run(
+    found = {name: tmp_path_factory.mktemp(name) for name in ("sample", "broken")}
+    running = [
+        subprocess.Popen(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
                 *("--no-index", "--no-deps", "--no-build-isolation", "--no-compile"),
-                *("--target", str(found[name]), str(HERE / name)),
+                *("--target", str(folder), str(HERE / name)),
             ],
-            check=True,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
+        for name, folder in found.items()
+    ]
+    for each in running:
+        told = each.communicate(timeout=120)[0]
+        assert each.returncode == 0, told
     return found
 
 
@@ -264,10 +269,12 @@ async def test_a_broken_plugin_harms_nobody_but_who_mentions_it(use: Use, tmp_pa
     ("text", "words"),
     [
         ("raise", "ZeroDivisionError: of a sentence"),
+        ("exit", "SystemExit: that was all"),
         ("nothing", "made None of this"),
         ("everything", "by the id of a task"),
         ("empty", "is no path"),
         ("later", "ZeroDivisionError: of a value"),
+        ("leave", "SystemExit: that was all"),
         ("perhaps", "gave str, not true or false"),
         ("change", "no attribute 'append'"),
     ],
@@ -287,7 +294,7 @@ async def test_a_language_that_goes_wrong_fails_the_definition_or_the_run(
         },
     }
     async with penstock.open("memory:") as engine:
-        if text in ("later", "perhaps", "change"):
+        if text in ("later", "leave", "perhaps", "change"):
             await engine.register(definition, force="it can fail")
             with pytest.raises(RunFailed) as failed:
                 await (await engine.start("g", {"n": 1})).result()

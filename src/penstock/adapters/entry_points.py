@@ -25,7 +25,7 @@ from penstock.core.vocabulary import (
     fields_of,
 )
 from penstock.errors import ExpressionError, shown
-from penstock.expr.language import Language, shown_error
+from penstock.expr.language import RAISED, Language, shown_error
 from penstock.expr.schema import compile_schema
 from penstock.model.definition import Retry
 from penstock.ports.plugins import LANGUAGES, TYPES, Extension, TaskType
@@ -174,7 +174,7 @@ def described(name: str, package: str, made: Any) -> AddedType:
     output = None if made.output is None else _schema("output", made.output)
     try:
         one = made()
-    except Exception as error:
+    except RAISED as error:
         raise Invalid(
             f"cannot be made without arguments: {type(error).__name__}: {shown_error(error)}"
         ) from error
@@ -191,7 +191,7 @@ def spoken(made: Any) -> Language:
         raise Invalid("has no `compile`")
     try:
         return made()
-    except Exception as error:
+    except RAISED as error:
         raise Invalid(
             f"cannot be made without arguments: {type(error).__name__}: {shown_error(error)}"
         ) from error

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from msgspec import convert
 
-from penstock.expr.language import Language
+from penstock.expr.language import RAISED, Language
 from penstock.model.definition import Body, Condition, Definition, Link, Task
 
 CEL = "cel"
@@ -68,14 +68,14 @@ class AddedType:
         try:
             said = [each for each in self.check(config) if each.level == "error"]
             return str(said[0].message) if said else ""
-        except Exception:  # its executor will see
+        except RAISED:  # its executor will see
             return ""
 
     def leaves(self, config: dict[str, Any]) -> str:
         """What such a task leaves behind, in words; empty: nothing."""
         try:
             return str(self.effects(config))
-        except Exception:  # the verifier says so
+        except RAISED:  # the verifier says so
             return UNTOLD
 
     def reading(self, config: dict[str, Any]) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def _paths(
 ) -> tuple[str, ...]:
     try:
         return tuple(str(each) for each in ask(config))
-    except Exception:  # the verifier says so
+    except RAISED:  # the verifier says so
         return ()
 
 

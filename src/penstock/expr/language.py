@@ -21,6 +21,8 @@ from penstock.expr.values import Exhausted, Fault
 Read = tuple[str, ...]
 TEXT_CHARACTERS_MAX = 20_000
 READS_MAX = 100
+RAISED = (Exception, SystemExit)
+"""Whatever a plugin's own code raises: it must not end a turn, or a verification."""
 _ABSENT: Any = object()
 
 
@@ -38,7 +40,7 @@ class Program:
 
 
 class Language:
-    """What conditions can be written in. Made without arguments, once in a process."""
+    """What conditions can be written in. Made without arguments, once in a process, and asked from any thread."""
 
     def compile(self, text: str) -> Program:
         """The program, or `ExpressionError(message, position=…, hint=…)` with where it is wrong, from 0."""
@@ -71,7 +73,7 @@ class Foreign(Expression):
             return self._evaluate(values)
         except EvaluationError:
             raise
-        except Exception as error:  # whatever a plugin raises
+        except RAISED as error:
             what = f"{type(error).__name__}: {shown_error(error)}"
             raise EvaluationError(f"{what} (in `{self.text}`)") from error
 
@@ -87,7 +89,7 @@ def compile_foreign(name: str, language: Language, text: str) -> Foreign:
         raise ExpressionError(
             error.message, text=text, position=position, hint=error.hint
         ) from error
-    except Exception as error:  # whatever a plugin raises
+    except RAISED as error:
         what = (
             f"the language `{name}` cannot read this: {type(error).__name__}: {shown_error(error)}"
         )

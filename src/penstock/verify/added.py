@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from penstock.core.vocabulary import AddedType, Problem
 from penstock.dsl.finding import Path, did_you_mean, listed
 from penstock.errors import shown
-from penstock.expr.language import shown_error
+from penstock.expr.language import RAISED, shown_error
 from penstock.expr.schema import compile_schema
 from penstock.verify.scopes import Notes, Scope
 
@@ -98,7 +98,7 @@ class _Config:
     def _asked(self, what: str, ask: Callable[[dict[str, Any]], T]) -> T | None:
         try:
             return ask(deepcopy(self._config))
-        except Exception as error:  # whatever a plugin raises
+        except RAISED as error:
             if what == "check" and _later(self._config):
                 return None  # it did not expect a text there; it is asked again when the task fires
             self._failed(what, f"{type(error).__name__}: {shown_error(error)}")

@@ -19,6 +19,8 @@ class Gibberish(Language):
         match text:
             case "raise":
                 raise ZeroDivisionError("of a sentence")
+            case "exit":
+                raise SystemExit("that was all")
             case "nothing":
                 return None  # type: ignore
             case "everything":
@@ -31,6 +33,8 @@ class Gibberish(Language):
     def _evaluate(self, text: str, values: Mapping[str, Any]) -> Any:
         if text == "later":
             raise ZeroDivisionError("of a value")
+        if text == "leave":
+            raise SystemExit("that was all")
         if text == "change":
             values["input"]["n"].append(9)
         return "perhaps" if text == "perhaps" else True
