@@ -11,14 +11,16 @@ from dataclasses import replace
 
 from penstock.core.plan import Edge, Guard, Node, ScopePlan
 from penstock.dsl.finding import Finding, Path
-from penstock.expr.compile import Expression
+from penstock.expr.compile import Expression, compile_expression
 from penstock.verify.driving import Goal, begun, failing
 from penstock.verify.knowledge import Known, knowledge_of
+from penstock.verify.models import silent
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.types import TaskType
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.3"
@@ -60,6 +62,8 @@ class Branches:
                 elif node.gateway is None and node.loop is None and any(e.guard for e in outs):
                     self._choices += 1
                     self._links(scope, node, outs)
+                if node.loop is None and not silent(node):
+                    self._handlers(scope, node)
         self._say_untyped()
         if self._sound:
             message = "every choice has a branch for every case, and no condition can fail"
@@ -94,6 +98,19 @@ class Branches:
         for edge in outs:
             if edge.guard is not None:
                 self._one(scope, node, edge, known, [])
+
+    def _handlers(self, scope: ScopePlan, node: Node) -> None:
+        """Conditions that are asked once the task has failed: can they fail too?"""
+        guarded = [o.edge for o in node.outs if o.edge.on != "success" and o.edge.guard is not None]
+        if not guarded:
+            return
+        known = self._knowledge.before(scope, node)
+        own = replace(known.types.tasks.get(node.id, TaskType()), statuses=("FAILED",))
+        types = replace(known.types, tasks={**known.types.tasks, node.id: own})
+        known = replace(known, types=types, over=known.over | {node.id})
+        failed = compile_expression(f'tasks["{node.id}"].status == "FAILED"')
+        for edge in guarded:
+            self._fails(scope, node, edge, known, [(failed, True)], _link(scope, node, edge))
 
     def _one(
         self, scope: ScopePlan, node: Node, edge: Edge, known: Known, earlier: list[Ask]
