@@ -5,6 +5,7 @@ Also says how to go on without each wrong part, so that the rest can be checked 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,12 +15,12 @@ import jsonschema_rs
 
 from penstock.core.vocabulary import PLAIN, Vocabulary
 from penstock.dsl.expand import UNKNOWN_TYPE
-from penstock.dsl.finding import Finding, Path, Place, did_you_mean, listed
-from penstock.dsl.schema import Added, document_schema, kinds_of
+from penstock.dsl.finding import FINDINGS_MAX, Finding, Path, Place, did_you_mean, listed
+from penstock.dsl.schema import ID_CHARACTERS_MAX, Added, document_schema, kinds_of
 from penstock.dsl.tree import Places
 
-FINDINGS_MAX = 200
 ROUNDS_MAX = 10
+SHOWN_MAX = 80
 UNKNOWN_ID = "unknown"
 
 
@@ -141,8 +142,8 @@ class _Translator:
         self._say(
             "id-invalid",
             (*path, name),
-            f"`{name}` can't be the id of a task",
-            "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`",
+            f"`{_short(name)}` can't be the id of a task",
+            _id_hint(name),
             key=True,
         )
 
@@ -198,9 +199,8 @@ class _Translator:
         hint = None
         if kind != "type" and title.startswith("a duration"):
             code, hint = "duration-invalid", "write `500ms`, `30s`, `5m`, `2h`, `1d` or ISO 8601"
-        elif kind == "pattern" and title == "an id":
-            code = "id-invalid"
-            hint = "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`"
+        elif kind in ("pattern", "maxLength") and title == "an id":
+            code, hint = "id-invalid", _id_hint(instance)
         elif kind == "minProperties":
             title, shown = "an object with at least one task", "empty"
         elif kind == "type":
@@ -343,6 +343,20 @@ def _type_hint(instance: Any, wanted: Any, path: Path) -> str | None:
         if instance.lower() in ("no", "off", "false", "n"):
             return "write `false`"
     return None
+
+
+def _id_hint(id: str) -> str:
+    if len(id) > ID_CHARACTERS_MAX:
+        return f"an id has at most {ID_CHARACTERS_MAX} characters"
+    hint = "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`"
+    odd = next((c for c in id if ord(c) > 127), None)
+    if odd is None:
+        return hint
+    return f"`{odd}` is not the letter it may look like but {unicodedata.name(odd, f'U+{ord(odd):04X}')}; {hint}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
 
 
 def _add(names: list[str]) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from penstock.core.vocabulary import PLAIN, Find, Vocabulary, mentioned_in
 from penstock.dsl.complain import complain, repaired, shown_value
 from penstock.dsl.expand import expand
-from penstock.dsl.finding import Finding, Path, Place, in_order
+from penstock.dsl.finding import Finding, Path, Place, fewer, in_order
 from penstock.dsl.read_json import read_json
 from penstock.dsl.read_yaml import read_yaml
 from penstock.dsl.tree import (
@@ -101,10 +101,10 @@ def attempt(
         return None, [_too_large(Place(source, 1, 1, ()))]
     if not is_unicode(text):
         message = "half of a surrogate pair stands for no character"
-        return None, [Finding("syntax", "error", message, Place(source, 1, 1, ()))]
+        return None, [Finding("syntax", "error", message, Place(source, 1, 1, ()), "leave it out")]
     reading = _read(text, source, format)
     lines = Lines(text)
-    findings = [_finding(problem, lines, source) for problem in reading.problems]
+    findings = fewer(_finding(problem, lines, source) for problem in reading.problems)
     if reading.root is None:
         if not findings:
             findings = [_not_a_definition(None, Place(source, 1, 1, ()))]

@@ -20,6 +20,7 @@ from penstock.policy.retention import FOREVER
 Schema = dict[str, Any]
 
 ID = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+ID_CHARACTERS_MAX = 200
 LATER_DURATION = DURATION + r"|\$\{"
 URI = "https://penstock.dev/schema/definition-1.json"
 
@@ -54,7 +55,7 @@ _COUNT: Schema = {"title": "a whole number from 1", "type": "integer", "minimum"
 _OBJECT: Schema = {"title": "an object", "type": "object"}
 _SCHEMA: Schema = {"title": "a JSON Schema", "type": ["object", "boolean"]}
 _ANY: Schema = {}
-_ID: Schema = {"title": "an id", "type": "string", "pattern": ID}
+_ID: Schema = {"title": "an id", "type": "string", "pattern": ID, "maxLength": ID_CHARACTERS_MAX}
 
 KINDS: dict[str, Kind] = {
     "start": Kind(),

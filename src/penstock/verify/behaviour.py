@@ -55,11 +55,9 @@ HINTS = {
 
 
 def check_behaviour(subject: Subject) -> None:
-    count = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
-    if count > subject.budget.tasks:
-        message = (
-            f"its behaviour is not explored: it has {count} tasks, more than {subject.budget.tasks}"
-        )
+    large = subject.too_large()
+    if large:
+        message = f"its behaviour is not explored: {large}"
         root = subject.plan.root
         where, hint = place(root, root.entry.id), "put parts of it into subworkflows"
         subject.doubt(RULE, "too-many-states", where, message, hint, key=True)

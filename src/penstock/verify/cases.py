@@ -35,6 +35,8 @@ SETTABLE = frozenset({"input", "tasks"})
 """Roots of what can be chosen from outside."""
 READS_MAX, CONSTANTS_MAX = 24, 400
 """What the conditions of one question may read and compare with; each of it multiplies the combinations."""
+NAMED_MAX = 300
+"""Values of an `enum` that are tried."""
 _ABSENT = object()
 _LOST = object()
 """What it would be part of is not there either, or no object."""
@@ -201,7 +203,12 @@ class Cases:
     def _plain(self, read: Read) -> bool:
         """Nothing is asked of it that a few values might miss: a pattern, a length, a multiple."""
         schema, _ = self._schema(read)
-        return schema is None or bool({"enum", "const"} & schema.keys()) or schema.keys() <= _PLAIN
+        if schema is None or "const" in schema:
+            return True
+        named = schema.get("enum")
+        if isinstance(named, list):
+            return len(cast("list[Any]", named)) <= NAMED_MAX
+        return schema.keys() <= _PLAIN
 
     def _surely_object(self, read: Read) -> bool:
         """It is there and an object, so that `has` of a part of it can't fail."""
@@ -412,7 +419,7 @@ def _examples(schema: Any) -> list[Any]:
     if not isinstance(schema, dict):
         return []
     node = cast("dict[str, Any]", schema)
-    found: list[Any] = [*node.get("enum", ()), *node.get("examples", ())]
+    found: list[Any] = [*node.get("enum", ())[:NAMED_MAX], *node.get("examples", ())[:NAMED_MAX]]
     if "const" in node:
         found.append(node["const"])
     for name in ("minimum", "maximum"):

@@ -406,7 +406,8 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
             message = f"no JSON type is called `{wrong}`"
             hint = did_you_mean(wrong, JSON_TYPES) or f"there are {', '.join(JSON_TYPES)}"
             return (*path, *inside), message, hint
-        message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
+        said = getattr(cause, "message", error.message).removeprefix("not a JSON Schema: ")
+        message = f"not a JSON Schema: {said}"
         return (*path, *inside), message, SCHEMA_HINT
     return None
 

@@ -313,12 +313,16 @@ class Order:
 
     def _reached(self, order: list[str]) -> dict[str, list[Way]]:
         found: dict[str, list[Way]] = {}
+        places = {
+            node.id: {out.edge.index: place for place, out in enumerate(node.outs)}
+            for node in self.scope.nodes.values()
+        }
         for id in order:
             node = self.scope.nodes[id]
             arrivals: list[list[Way]] = []
             for edge in node.arrivals:
                 source = self.scope.nodes[self.scope.inner.get(edge.source, edge.source)]
-                choices = dict(_branch(source, edge.index))
+                choices = dict(_branch(source, places[source.id].get(edge.index, 0)))
                 arrivals.append([w for way in found[source.id] if (w := _both(way, choices)) is not None])  # fmt: skip
             if node.join == "all" and arrivals:
                 ways = arrivals[0]
@@ -331,11 +335,10 @@ class Order:
         return found
 
 
-def _branch(source: Node, index: int) -> Iterator[tuple[str, int]]:
+def _branch(source: Node, place: int) -> Iterator[tuple[str, int]]:
     """The choices that are made by taking that link: a gateway's, and whether the task failed."""
     if source.loop is not None:
         return
-    place = next(n for n, out in enumerate(source.outs) if out.edge.index == index)
     edge = source.outs[place].edge
     if edge.on != "always":
         yield f"{source.id} ended", 1 if edge.on == "success" else 2

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.vocabulary import Find
-from penstock.dsl.finding import Finding, in_order
+from penstock.dsl.finding import Finding, fewer, in_order
 from penstock.dsl.load import (
     Format,
     Loaded,
@@ -124,4 +124,4 @@ def _examined(
         if finding.level == "error"
     )
     found = check(loaded, activities=activities, partial=partial)
-    return Examined(loaded, in_order([*findings, *found]), source)
+    return Examined(loaded, fewer([*findings, *found]), source)

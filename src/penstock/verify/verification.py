@@ -57,6 +57,10 @@ QUICK = Budget(states=20_000, fragment=2_000, tasks=500, solver=500_000, questio
 """Of a registration: what it leaves unknown, `penstock verify` has more time for."""
 
 
+LINKS_EACH = 10
+"""Links that may be looked at, for each task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What is known of an activity from its annotations; types as JSON Schema."""
@@ -111,6 +115,17 @@ class Subject:
     @property
     def definition(self) -> Definition:
         return self.loaded.definition
+
+    def too_large(self) -> str:
+        """Why it is not looked at task by task; empty if it is."""
+        scopes = self.plan.scopes.values()
+        tasks = sum(len(scope.nodes) for scope in scopes)
+        links = sum(len(node.outs) for scope in scopes for node in scope.nodes.values())
+        most = self.budget.tasks
+        for count, what, limit in ((tasks, "tasks", most), (links, "links", most * LINKS_EACH)):
+            if count > limit:
+                return f"it has {count} {what}, more than {limit}"
+        return ""
 
     def prove(self, rule: str, message: str) -> None:
         """It holds."""
@@ -233,12 +248,11 @@ def verify(
     plan = Plan(loaded.definition, loaded.vocabulary)
     subject = Subject(loaded, plan, activities, budget or Budget())
     subject.prove("3.1", "the structure is right")
-    count = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
+    large = subject.too_large()
     for rule in rules():
         section = PAIRWISE.get(rule.__name__)
-        if section is not None and count > subject.budget.tasks:
-            message = f"not looked at: it has {count} tasks, more than {subject.budget.tasks}"
-            subject.proofs.append(Proof(section, "unknown", message))
+        if section is not None and large:
+            subject.proofs.append(Proof(section, "unknown", f"not looked at: {large}"))
         else:
             rule(subject)
     findings = in_order([*loaded.findings, *structure, *subject.notes.findings])
