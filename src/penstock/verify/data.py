@@ -6,6 +6,7 @@ last is known where each other writer comes before that one, or only after where
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,6 +21,8 @@ from penstock.verify.substitution import Read, replaced
 
 ROUNDS_MAX = 12
 """In which the types of keys that depend on one another must come to rest."""
+WRITES_MAX = 200
+"""Of one task, that are followed one by one."""
 TREE_MAX = 1_500
 """Parts of a formula; what has more stays unknown."""
 _PLAIN = ("int", "double", "string", "bool", "null", "list", "map", "dyn", "free")
@@ -64,6 +67,8 @@ class Data:
                 if node.loop is None:
                     self._named.setdefault(node.id, []).append(node)
         self._computed: dict[tuple[str, str], Computed | None] = {}
+        self._many: dict[str, dict[str, Tree | None]] = {}
+        """By path of a task that writes more than can be followed: the names."""
         """By task and key: what it wrote."""
         self.types = self._types()
         """By key: a schema of what it may hold; None: anything."""
@@ -129,6 +134,10 @@ class Data:
     ) -> dict[str, Tree | None]:
         """What the task has written when it asks that: by key, the formula if it is known and means the same here."""
         found: dict[str, Tree | None] = {}
+        if _count(node) > WRITES_MAX:
+            if node.path not in self._many:
+                self._many[node.path] = {each.name: None for each in _writes(scope, node)}
+            return self._many[node.path]  # any of them may have been written
         for writer in _writes(scope, node):
             if writer.expression is expression:
                 return found
@@ -327,6 +336,11 @@ def _writers(plan: Plan) -> Iterator[Writer]:
             yield from _writes(scope, node)
 
 
+def _count(node: Node) -> int:
+    doings = (*node.on_complete, *node.on_error)
+    return len(node.formulas) + sum(len(doing.set) for doing in doings)
+
+
 def _writes(scope: ScopePlan, node: Node) -> list[Writer]:
     """What a task writes, in order."""
     found: list[tuple[str, Formula, bool]] = []
@@ -334,8 +348,8 @@ def _writes(scope: ScopePlan, node: Node) -> list[Writer]:
         found += [(name, cast("Formula", formula), False) for name, formula in node.formulas.items()]  # fmt: skip
     for failed, doings in ((False, node.on_complete), (True, node.on_error)):
         found += [(name, formula, failed) for doing in doings for name, formula in doing.set]
-    names = [name for name, _, _ in found]
+    times = Counter(name for name, _, _ in found)
     return [
-        Writer(scope, node, name, formula.expression, failed, names.count(name) > 1)
+        Writer(scope, node, name, formula.expression, failed, times[name] > 1)
         for name, formula, failed in found
     ]

@@ -6,6 +6,7 @@ stays as it was; what a `transform` computed is replaced by its formula, so that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -434,9 +435,10 @@ def _writers(plan: Plan) -> dict[str, list[str]]:
             names = list(node.formulas) if node.type == "transform" else []
             for doing in (*node.on_complete, *node.on_error):
                 names += [name for name, _ in doing.set]
+            times = Counter(names)
             for name in names:
                 # Twice in one task, or in a loop, is more than one writer.
-                repeated = scope.kind != "run" or names.count(name) > 1
+                repeated = scope.kind != "run" or times[name] > 1
                 found.setdefault(name, []).extend([node.path] * (2 if repeated else 1))
     return found
 

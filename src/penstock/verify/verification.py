@@ -118,11 +118,18 @@ class Subject:
 
     def too_large(self) -> str:
         """Why it is not looked at task by task; empty if it is."""
-        scopes = self.plan.scopes.values()
-        tasks = sum(len(scope.nodes) for scope in scopes)
-        links = sum(len(node.outs) for scope in scopes for node in scope.nodes.values())
+        nodes = [node for scope in self.plan.scopes.values() for node in scope.nodes.values()]
+        links = sum(len(node.outs) for node in nodes)
+        sets = sum(
+            len(doing.set) for node in nodes for doing in (*node.on_complete, *node.on_error)
+        )
         most = self.budget.tasks
-        for count, what, limit in ((tasks, "tasks", most), (links, "links", most * LINKS_EACH)):
+        counts = (
+            (len(nodes), "tasks", most),
+            (links, "links", most * LINKS_EACH),
+            (sets, "writes", most),
+        )
+        for count, what, limit in counts:
             if count > limit:
                 return f"it has {count} {what}, more than {limit}"
         return ""
