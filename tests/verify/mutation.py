@@ -37,8 +37,8 @@ RUNS = 300
 SEED = "penstock"
 KINDS: dict[str, tuple[str, frozenset[str]]] = {
     "no-plan": ("3.1", frozenset()),
-    "no-branch": ("3.3", frozenset({"no-branch"})),
-    "overlap": ("3.3", frozenset({"branch-overlap"})),
+    "no-branch": ("3.3", frozenset({"no-branch", "branch-untyped"})),
+    "overlap": ("3.3", frozenset({"branch-overlap", "never-runs", "branch-dead", "branch-untyped"})),
     "join-starved": ("3.2", frozenset({"join-starved"})),
     "no-end": ("3.2", frozenset({"no-end", "no-path"})),
     "deadlock": ("3.2", frozenset({"deadlock"})),
@@ -58,7 +58,7 @@ KINDS: dict[str, tuple[str, frozenset[str]]] = {
 """What runs can show: the rule it breaks, and the codes that say so."""
 FOLLOWS = frozenset({"never-runs", "never-completes"})
 """Says nothing new where something else was seen, which keeps runs from going on."""
-LOOSE = frozenset({"never-runs", "never-completes", "race", "no-end", "stuck", "endless", "advance-limit"})  # fmt: skip
+LOOSE = frozenset({"overlap", "never-runs", "never-completes", "race", "no-end", "stuck", "endless", "advance-limit"})  # fmt: skip
 """May be reported at another task: the first of a row, the other of a pair, the loop around."""
 
 

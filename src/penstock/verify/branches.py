@@ -17,7 +17,7 @@ from penstock.verify.knowledge import Known, knowledge_of
 from penstock.verify.models import silent
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
-from penstock.verify.scenario import Shows
+from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import TaskType
@@ -155,7 +155,7 @@ class Branches:
                         self._untyped.setdefault(_source(read), []).append((where, ".".join(read)))
                     return
                 goal = self._failing(scope, node, edge)
-                self._refute("branch-fails", where, message, answer, goal)
+                self._refute("branch-fails", where, message, answer, goal, node, [edge])
 
     def _large(self, asks: list[Ask], known: Known, where: Path, guard: Guard) -> None:
         """Fails only where numbers leave their 64 bits."""
@@ -218,7 +218,7 @@ class Branches:
                     return
                 self._withdraw("no-branch", where)
                 goal = failing("no-branch", target)
-                self._refute("no-branch", where, message, answer, goal, key=True)
+                self._refute("no-branch", where, message, answer, goal, node, branches, key=True)
 
     def _is_back(self, node: Node, default: str) -> bool:
         return any(out.edge.target == default and out.role != 0 for out in node.outs)
@@ -239,7 +239,7 @@ class Branches:
             if not isinstance(self._solve(narrower, known), Solution):
                 continue  # a cascade, from narrow to wide
             path = f"{scope.path}/{first.target}" if scope.path else first.target
-            scenario = self._player.play(answer, begun(path))
+            scenario = self._show(answer, begun(path), node, [first, second])
             if scenario is None:
                 continue
             self._sound = False
@@ -268,16 +268,24 @@ class Branches:
         message: str,
         answer: Solution,
         goal: Goal,
+        node: Node,
+        branches: list[Edge],
         *,
         key: bool = False,
     ) -> None:
         self._sound = False
-        scenario = self._player.play(answer, goal)
+        scenario = self._show(answer, goal, node, branches)
         if scenario is not None:
             self._subject.refute(RULE, code, where, message, scenario, HINTS[code], key=key)
             return
         reason = "no run was found that comes there with such values"
         self._subject.doubt(RULE, code, where, f"perhaps {message}: {reason}", HINTS[code], key=key)
+
+    def _show(
+        self, answer: Solution, goal: Goal, node: Node, branches: list[Edge]
+    ) -> Scenario | None:
+        reads = {read for e in branches if e.guard is not None for read in e.guard.expression.reads}
+        return self._player.show(self._subject.driver, node, sorted(reads), answer, goal)
 
     def _unknown(
         self, code: str, where: Path, message: str, answer: Unknown, *, key: bool = False

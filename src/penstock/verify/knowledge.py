@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from penstock.core.plan import SCOPED, Edge, Formula, Guard, Node, Plan, ScopePlan, environment
-from penstock.expr.compile import Expression
+from penstock.expr.compile import Expression, compile_expression
+from penstock.expr.language import Foreign
+from penstock.expr.tree import Logic
 from penstock.expr.tree import Node as Tree
+from penstock.expr.typecheck import check
 from penstock.verify.cases import Asked, Stand
 from penstock.verify.certain import Certain, Ended, dominators
 from penstock.verify.data import Data
@@ -135,6 +138,27 @@ class Knowledge:
 
     def ask(self, guard: Guard, wanted: Wanted, known: Known) -> Ask:
         return self.expression(guard.expression, known), wanted
+
+    def implied(self, scope: ScopePlan, expression: Expression) -> Iterator[Ask]:
+        """Of each task that is read: if it completed, what it waited for held, as far as that is for ever so."""
+        for id in sorted({r[1] for r in expression.reads if r[0] == "tasks" and len(r) > 1}):
+            cursor: ScopePlan | None = scope
+            while cursor is not None and id not in cursor.nodes:
+                cursor = cursor.parent
+            if cursor is None:
+                continue
+            node = cursor.nodes[id]
+            guards = [*node.conditions]
+            if len(node.arrivals) == 1 and node.arrivals[0].guard is not None:
+                guards.append(node.arrivals[0].guard)
+            not_done = compile_expression(f'tasks["{id}"].status != "COMPLETED"')
+            for guard in guards:
+                if not isinstance(guard.expression, Foreign) and all(
+                    read[0] == "input" for read in guard.expression.reads
+                ):
+                    tree = Logic(0, "||", (not_done.tree, guard.expression.tree))
+                    text = f"{not_done.text} || ({guard.text})"
+                    yield Expression(text, tree, check(text, tree, self.environment)), True
 
     def output_schema(self, node: Node) -> Any:
         """What its output fits if it completes; None: anything."""

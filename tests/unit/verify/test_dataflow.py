@@ -223,3 +223,41 @@ def test_what_is_never_there_is_refuted(tasks: str, words: str) -> None:
 )
 def test_what_a_task_has_set_itself_is_there(tasks: str) -> None:
     assert [f for f in found(f"{INPUT}tasks:\n{tasks}\n") if f.level == "error"] == []
+
+
+GUARDED = """\
+inputSchema: {type: object, required: [n], properties: {n: {type: integer}, c: {type: string}}}
+tasks:
+  x: {do: any, when: input.n > 5, outputSchema: {type: object, REQUIRED properties: {a: {type: integer}}}}
+  y: {do: any, when: has(input.c), outputSchema: {type: object, required: [b], properties: {b: {type: integer}}}}
+  z: {type: transform, after: [x, y], set: {v: '(tasks.x.output == null ? 0 : tasks.x.output.a) + (tasks.y.output == null ? 0 : tasks.y.output.b)'}}
+"""  # fmt: skip
+
+
+def test_a_task_that_completed_had_its_condition_hold() -> None:
+    """What may be missing of `x` is shown with an input for which `x` runs; `y`, which may be skipped, is not to blame."""
+    (finding,) = found(GUARDED.replace("REQUIRED", ""))
+
+    assert (finding.code, finding.level) == ("expression-fails", "error")
+    assert finding.counterexample.input["n"] > 5
+    assert found(GUARDED.replace("REQUIRED", "required: [a],")) == []
+
+
+def test_a_loop_asks_before_anything_in_it_has_run() -> None:
+    (finding,) = [f for f in found("""\
+tasks:
+  x: {type: loop, while: data.n < 3, body: {tasks: {y: {type: transform, set: {n: '1'}}}}}
+""") if f.level == "error"]  # fmt: skip
+
+    assert "before anything in `x` has run" in finding.message
+
+
+def test_a_run_that_waits_for_an_event_is_played() -> None:
+    findings = found("""\
+tasks:
+  x: {type: event, topic: t, where: event.run == run.id}
+  y: {do: any, after: x, outputSchema: {type: object, properties: {a: {type: integer}}}}
+outputs: {v: tasks.y.output.a}
+""")
+
+    assert [f.code for f in findings if f.level == "error"] == ["expression-fails"]

@@ -200,3 +200,26 @@ links:
     )
 
     assert found.verdict("3.7") == "unknown"
+
+
+def test_what_a_branch_behind_a_loop_lacks_is_shown_by_a_run_that_leaves_the_loop() -> None:
+    found = verify(
+        load("""
+id: it
+tasks:
+  wait:
+    type: loop
+    until: tasks.look.output.state != "busy"
+    max: 4
+    body: {tasks: {look: {do: x, outputSchema: {type: object, required: [state], properties: {state: {enum: [busy, done]}}}}}}
+  state: {do: x, after: wait, outputSchema: {type: object, properties: {s: {enum: [a, b]}}}}
+  way: {type: gateway, kind: exclusive, after: state}
+  one: {do: x}
+  two: {do: x}
+links:
+  - {from: way, to: one, when: tasks.state.output.s == "a"}
+  - {from: way, to: two, when: tasks.state.output.s == "b"}
+""")
+    )
+
+    assert "branch-fails" in {finding.code for finding in found.errors}
