@@ -38,6 +38,15 @@ behind when the run fails.
 """
 
 
+WHY = """\
+What stands in the way, by kind: a schema that names nothing any more says nothing of what is read (a note, `input-untyped`); an exit
+condition alone is unknown by the rule (SPEC 3.4), though a stubborn activity makes the loop go on; what a task declares to write
+outside the engine can't be shown by a run; what a rule table, the items of a map in a map, or items that are added by signals come
+to, is told by name, but no run was driven there.
+
+"""
+
+
 def page(records: list[Record]) -> str:
     """As Markdown."""
     counts = Counter(record["verdict"] for record in records)
@@ -54,6 +63,7 @@ def page(records: list[Record]) -> str:
     parts.append("`python tests/verify/mutation.py NAME NUMBER` shows one.\n")
     for verdict in ("missed", "false", "unknown", "doubted"):
         parts.append(f"\n### {verdict.capitalize()}\n\n")
+        parts.append(WHY if verdict == "unknown" else "")
         chosen = [record for record in records if record["verdict"] == verdict]
         parts.append("".join(map(_line, chosen)) or "None.\n")
     return "".join(parts)
