@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run test check lint types layers unit bench crash sim soak verify-law docs format clean
+.PHONY: help run test check lint types layers unit bench crash sim soak verify-law mutation docs format clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -57,6 +57,9 @@ sim: $(TOOLS) ## seeds of simulated crashes and faults on all cores, until stopp
 
 verify-law: $(TOOLS) ## thousands of definitions: what is proved holds, what is refuted reproduces
 	@PENSTOCK_EXAMPLES=$(or $(N),2000) PYTHONPATH=tests $(BIN)/python -m pytest -q -s tests/laws/test_verify.py
+
+mutation: $(TOOLS) ## 30 good definitions, each broken in 10 random ways: what is found, missed, falsely reported
+	@PYTHONPATH=tests $(BIN)/python tests/verify/mutation.py $(ARGS)
 
 docs: $(TOOLS) ## what is generated: reference pages, that of the patterns, the schema, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub

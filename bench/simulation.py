@@ -16,7 +16,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "src")]  # without this folder: it has another `simulation`
+sys.path[:1] = [
+    str(ROOT / "tests"),
+    str(ROOT / "src"),
+]  # without this folder: it has another `simulation`
 
 from penstock.testing.simulator import Scenario, simulate  # noqa: E402
 from simulation.places import folder  # noqa: E402

@@ -7,7 +7,7 @@ exceptions: see `model/failure.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 SHOWN_MAX = 10
@@ -183,6 +183,35 @@ class NotOwner(PenstockError):
     """This process does not own the database's runs; the message says who does."""
 
     code = "not-owner"
+
+
+class PluginError(PenstockError):
+    """A plugin that a registered definition needs cannot be used here; its runs stay as they are until it can."""
+
+    code = "plugin-invalid"
+
+
+class PluginMissing(PluginError):
+    """A definition needs a task type or a language that no plugin here has; its runs stay as they are until it is back."""
+
+    code = "plugin-missing"
+    hint = "install the plugin where this runs, and start again; `penstock plugins` lists what is there"
+
+    def __init__(
+        self,
+        *,
+        types: Iterable[str] = (),
+        languages: Iterable[str] = (),
+        definition: str = "",
+        reason: str = "",
+        hint: str | None = None,
+    ) -> None:
+        self.types, self.languages, self.definition = list(types), list(languages), definition
+        parts = [f"the task type `{each}`" for each in self.types]
+        parts += [f"the language `{each}`" for each in self.languages]
+        whose = f"definition `{definition}`" if definition else "the definition"
+        message = f"{whose} needs {' and '.join(parts)}, which no plugin here has"
+        super().__init__(f"{message} ({reason})" if reason else message, hint=hint)
 
 
 class DefinitionInvalid(PenstockError):

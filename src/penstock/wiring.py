@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.engine.engine import Settings
     from penstock.ports.clock import Clock
     from penstock.ports.hints import Hints
+    from penstock.ports.plugins import Plugins
     from penstock.ports.store import Store
     from penstock.sdk.client import Engine
 
@@ -82,6 +83,13 @@ def store_of(url: str, clock: Callable[[], float]) -> tuple[Store, Hints | None]
     )
 
 
+def installed_plugins(given: Mapping[str, Any] | None = None) -> Plugins:
+    """What plugins add here; none of them is imported before it is mentioned."""
+    from penstock.adapters.entry_points import InstalledPlugins
+
+    return InstalledPlugins(given)
+
+
 async def is_there(url: str) -> bool:
     """Whether a database exists already; asks without making it."""
     scheme = url.partition(":")[0]
@@ -121,10 +129,12 @@ async def open(
     threads: int | None = None,
     processes: int | None = None,
     node: str | None = None,
+    plugins: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[Engine]:
     """An engine in this process: `async with penstock.open("sqlite:///shop.db", activities=[…]) as engine`.
 
-    With `execute=False` it never owns the database: it gives commands and reads, whoever executes the runs.
+    With `execute=False` it never owns the database: it gives commands and reads, whoever executes the runs. Plugins that
+    are installed are found by themselves; `plugins` adds classes by name, `{"slug": Slug}`.
     """
     from penstock.adapters.clock import SystemClock
     from penstock.adapters.memory_bus import MemoryBus
@@ -141,13 +151,19 @@ async def open(
     limits: dict[str, Any] = {}
     if threads is not None:
         limits["threads"] = threads
+    added = installed_plugins(plugins)
     worker = LocalActivities(
-        Registry(activities), clock, processes=processes, secrets=secrets, **limits
+        Registry(activities),
+        clock,
+        processes=processes,
+        secrets=secrets,
+        plugins=added,
+        **limits,
     )
     name = node or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     core = Core(
         store, worker, clock, bus=MemoryBus(clock), hints=hints, functions=Functions(workflows), node=name,
-        settings=settings,
+        settings=settings, plugins=added,
     )  # fmt: skip
     ownership = Ownership(core)
     runs = LocalRuns(core, ownership)

@@ -17,37 +17,54 @@ import pytest
 EXPECTED = ("no-path", "never-runs", "branch-dead")
 MEMORY_BYTES_MAX = 2 << 30
 PROCESSOR_SECONDS_MAX = 60
+OUTPUT_CHARACTERS_MAX = 1_000_000
 
-CHILD = """
-import json, pathlib, sys
-from penstock.verify.structure import examine_file
-from penstock.verify.verification import verify
-examined = examine_file(sys.argv[1])
-findings = examined.findings
-if examined.loaded is not None and not examined.errors:
-    findings = verify(examined.loaded).findings
-print(json.dumps([[f.level, f.code, f.message, f.hint] for f in findings[:20]]))
+COMMAND = """
+import sys
+from penstock.cli.main import main
+sys.exit(main(["verify", sys.argv[1], "--json"]))
 """
+ENGINE = """
+import asyncio, json, pathlib, sys
+from penstock import DefinitionInvalid
+from penstock.verify.report import as_data
+from verify.corpus import engine
+
+async def main():
+    async with engine() as (harness, _):
+        try:
+            kept = await harness.register(pathlib.Path(sys.argv[1]))
+        except DefinitionInvalid as refused:
+            assert len(str(refused)) < 3000, len(str(refused))
+            return refused.findings
+        return kept.findings
+
+print(json.dumps({"findings": [as_data(finding) for finding in asyncio.run(main())]}))
+"""
+WAYS = {"command": COMMAND, "engine": ENGINE}
 
 
-def answered(path: pathlib.Path, text: str) -> list[list[Any]]:
+def answered(path: pathlib.Path, text: str | bytes, way: str = "command") -> list[list[Any]]:
     """What is found, by a process that may not take more than it should."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS_MAX, PROCESSOR_SECONDS_MAX))
 
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path)],
+        [sys.executable, "-c", WAYS[way], str(path)],
         capture_output=True,
         preexec_fn=limit,
         text=True,
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    return json.loads(done.stdout)
+    assert done.returncode in (0, 1), (done.returncode, done.stderr[-2000:])
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert len(done.stdout) < OUTPUT_CHARACTERS_MAX
+    found = json.loads(done.stdout)["findings"]
+    return [[each[name] for name in ("level", "code", "message", "hint")] for each in found]
 
 
 def choice(expression: str, **top: Any) -> str:
@@ -100,15 +117,32 @@ def wide_schema() -> dict[str, Any]:
          "dangling-link", "no task"),
         (json.dumps({"id": "bad", "tasks": {"a": {"do": "a", "inputs": {"x": {"from": "input", "path": "$" + "[0]" * 5000}}}}}),
          "path-invalid", "characters"),
+        ("id: bad\nmetadata: " + "[" * 100_000 + "\n", "document-too-large", "nested"),
+        ("id: bad\nmetadata: {n: " + "9" * 1_000_000 + "}\ntasks: {t: {do: a}}\n", "number-out-of-range", "does not fit"),
+        (b"id: b\0d\ntasks: {t: {do: a}}\n", "syntax", "control characters"),
+        ("id: " + "x" * 1_000_000 + "\ntasks: {t: {do: a}}\n", "id-invalid", "must be an id"),
+        ("id: bad\ntasks: {t: {do: a, after: " + "b" * 1_000_000 + "}}\n", "dangling-link", "bbb"),
+        ("id: bad\ntasks: {charge: {do: a}, ch\u0430rge: {do: b}}\n", "id-invalid", "can't be the id"),
+        (json.dumps({"id": "bad", "tasks": {}})[:-2] + ",".join('"t":{"do":"a"}' for _ in range(20_000)) + "}}", "duplicate-id", "two tasks"),
+        (choice("true", inputSchema={"$ref": "http://127.0.0.1:9/x.json"}), "schema-invalid", "outside of itself"),
+        (choice("true", inputSchema={"$ref": "file:///etc/hostname"}), "schema-invalid", "outside of itself"),
+        (json.dumps({"id": "bad", "tasks": {f"t{i}": {"do": "a"} for i in range(150)},
+                     "links": [{"from": f"t{i}", "to": f"t{j}"} for i in range(150) for j in range(150) if i != j]}), "cycle-irreducible", "more than one way in"),
     ],
     ids=["10-mb", "anchors", "anchor-of-itself", "nested-document", "nested-500", "not-500", "lists-500", "long", "schema-of-itself",
-         "schema-regex", "links-dangling", "long-path"],
+         "schema-regex", "links-dangling", "long-path", "100000-brackets", "long-number", "nul", "long-id", "long-name", "confusable",
+         "tasks-twice", "schema-of-http", "schema-of-a-file", "complete-graph"],
 )  # fmt: skip
-def test_it_is_refused(tmp_path: pathlib.Path, text: str, code: str, words: str) -> None:
-    found = answered(tmp_path / "bad.yaml", text)
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_refused(
+    tmp_path: pathlib.Path, text: str | bytes, code: str, words: str, way: str
+) -> None:
+    found = answered(tmp_path / "bad.yaml", text, way)
 
     assert found[0][:2] == ["error", code], found[0]
     assert any(words in message for _, _, message, _ in found), found[0]
+    assert all(hint and len(message) < 2000 for _, _, message, hint in found)
+    assert len(found) <= 201
 
 
 @pytest.mark.parametrize(
@@ -120,11 +154,14 @@ def test_it_is_refused(tmp_path: pathlib.Path, text: str, code: str, words: str)
          "never-runs"),
         (choice("input.a.b.a.b.a.b > 3", inputSchema=wide_schema()), "branch-fails"),
         (chained(10_000, 10), "too-many-states"),
+        (json.dumps({"id": "bad", "tasks": {"a": {"do": "a"}, "b": {"do": "b"}}, "links": [{"from": "a", "to": "b"}] * 100_000}), "too-many-states"),
+        (json.dumps({"id": "bad", "tasks": {"a": {"do": "a", "onComplete": [{"set": {f"k{i}": "1"}} for i in range(20_000)]}}}), "too-many-states"),
     ],
-    ids=["sum-of-6000", "2500-conditions", "regex", "schema-that-fans-out", "100000-links"],
+    ids=["sum-of-6000", "2500-conditions", "regex", "schema-that-fans-out", "100000-links", "100000-of-one-link", "20000-writes"],
 )  # fmt: skip
-def test_it_is_unknown(tmp_path: pathlib.Path, text: str, code: str) -> None:
-    found = answered(tmp_path / "bad.json", text)
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_unknown(tmp_path: pathlib.Path, text: str, code: str, way: str) -> None:
+    found = answered(tmp_path / "bad.json", text, way)
 
     assert code in {found_code for _, found_code, _, _ in found}, found
     assert all(level != "error" or code in EXPECTED for level, code, _, _ in found), found
@@ -139,3 +176,19 @@ def test_a_definition_of_9_mb_is_read(tmp_path: pathlib.Path) -> None:
     found = answered(tmp_path / "bad.yaml", text)
 
     assert [code for _, code, _, _ in found] == ["too-many-states"]
+
+
+def test_an_enum_of_100000_values_is_looked_at(tmp_path: pathlib.Path) -> None:
+    named = {"s": {"enum": [f"v{i}" for i in range(100_000)]}}
+    schema = {"type": "object", "required": ["s"], "properties": named}
+
+    assert answered(tmp_path / "bad.json", choice("input.s == 'v5'", inputSchema=schema)) == []
+
+
+def test_a_chain_of_10000_references_is_followed_or_left(tmp_path: pathlib.Path) -> None:
+    defs: dict[str, Any] = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(10_000)}
+    schema = {"$defs": {**defs, "d10000": {"type": "integer"}}, "$ref": "#/$defs/d0"}
+
+    found = answered(tmp_path / "bad.json", choice("input > 3", inputSchema=schema))
+
+    assert all(level != "error" for level, _, _, _ in found), found

@@ -175,7 +175,7 @@ def test_an_owner_that_is_stopped_inside_a_commit_is_named_and_taken_over_from_w
         assert nursery.wait() == 0
     bell.close()
 
-    assert float(lines(tmp_path / "log", "took-over")[0][1]) - killed < 2
+    assert float(lines(tmp_path / "log", "took-over")[0][1]) - killed < 10  # SPEC 4.8
 
 
 def recorded(database: Path) -> Counter[tuple[int, str]]:

@@ -243,3 +243,15 @@ async def test_rules(ways: dict[str, Any], amount: int, decision: str) -> None:
     async with harness(activities=ways["ACTIVITIES"]) as engine:
         expected = {"decision": decision, "score": amount // 10}
         assert await both_ways(engine, "rules", {"amount": amount}) == (expected, expected)
+
+
+async def test_runs_move_to_the_next_version() -> None:
+    from runpy import run_path
+
+    moved = run_path(str(EXAMPLES / "versions" / "move.py"))
+    async with harness(activities=moved["ACTIVITIES"]) as engine:
+        # In key order: `weigh` comes before `wrap`, which was `pack`.
+        ended = {"log": ["weighed", "packed"], "to": "the door"}
+        assert await moved["move"](engine) == [ended, ended]
+        events = [item.type for item in await (await engine.get("parcel-2")).history()]
+        assert events.count("run_migrated") == 1

@@ -84,3 +84,18 @@ async def test_while_recovery_takes_long() -> None:
     gate.set()
     assert await opening
     await runs.close()
+
+
+async def test_who_waits_for_a_recovery_is_woken_when_it_is_over_or_not_ours_any_more() -> None:
+    clock = SkipClock()
+    store = Slow(clock=clock.now)
+    core = engine_on(store, clock).engine
+    for end in (core.recovered, core.disown):
+        core.own(Owner("me", 1, "", since=0.0, renewed_at=0.0), 0)
+        waiting = asyncio.ensure_future(core.until_recovered())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+        end()
+        await asyncio.wait_for(waiting, timeout=5)
+        await core.until_recovered()  # at once

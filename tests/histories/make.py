@@ -195,6 +195,21 @@ def cancelled() -> Case:
 
 
 @golden
+def stopped() -> Case:
+    """Cancelled: one attempt stops, one is lost, one fails by itself meanwhile."""
+    run = given(
+        "tasks:\n  a: {do: x, compensate: {activity: u, when: attempted}}\n  b: {do: x}\n  c: {do: x}\n  m: {type: map, items: '[1]', body: {tasks: {n: {do: x}}}}"
+    )
+    run.cancel()
+    run.fail("a", "cancelled", "told to stop")
+    run.lose("b")
+    run.fail("c", "boom")
+    run.fail("m[0]/n", "cancelled", "told to stop")
+    run.complete("a")
+    return run
+
+
+@golden
 def timed_out() -> Case:
     run = given(
         "timeouts: {run: 60s}\ntasks:\n  s: {type: signal}\n  a: {do: x, timeout: {task: 20s}}\n  h: {do: y, after: {from: a, on: error}}"

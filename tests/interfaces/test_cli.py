@@ -510,7 +510,7 @@ def test_audit_finds_an_event_that_was_changed(tool: Tool, folder: Path) -> None
         (["show", "zzz"], "hint: `penstock list --store sqlite:///x.db` shows the runs"),
         (["start", "zzz"], "registered: approval; `penstock start FILE --store sqlite:///x.db`"),
         (["start", "approval", "--version", "9"], "hint: it has version 1; without --version"),
-        (["verify", "."], "hint: name a file: approval.yaml, "),
+        (["run", "."], "hint: name a file: approval.yaml, "),
         (["verify", "nosuch/a.yaml"], "hint: there is no folder nosuch either"),
         (["run", "approval.yaml", "-i", "@inn.json"], "hint: did you mean `in.json`?"),
         (["run", "approval.yaml", "-i", "@zzz"], "hint: @FILE is a file with JSON, @- is stdin"),

@@ -63,6 +63,18 @@ def test_two_files_are_told_line_by_line(tool: Tool) -> None:
     ]
 
 
+def test_times_are_told_as_they_are_written(tool: Tool, tmp_path: Path) -> None:
+    text = "id: d\ntimeouts: {{run: {0}}}\ntasks:\n  t: {{type: timer, delay: {1}}}\n  a: {{do: x, timeout: {2}, after: t}}\n"
+    (tmp_path / "a.yaml").write_text(text.format("2d", "90s", "30s"))
+    (tmp_path / "b.yaml").write_text(text.format("36h", "2h", "1500ms"))
+    _, out, _ = tool("diff", "a.yaml", "b.yaml")
+    assert [line.strip() for line in out.splitlines() if "->" in line][1:] == [
+        "config.delay: 90s -> 2h",
+        "timeout.startToClose: 30s -> 1.5s",
+        "~ timeouts.run: 2d -> 36h",
+    ]
+
+
 def test_the_same_is_the_same(tool: Tool) -> None:
     assert tool("diff", "old.yaml", "old.yaml")[:2] == (
         0,

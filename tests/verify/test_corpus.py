@@ -95,7 +95,11 @@ def test_there_are_enough_of_them() -> None:
 
 
 def test_every_code_has_a_definition_that_has_it() -> None:
-    assert {w.code for name in files("bad") for w in wanted(path_of("bad", name))} == CODES
+    """But those that need a plugin: tests/unit/verify/test_added.py and tests/plugins have them."""
+    added = {code for code in CODES if code.startswith("plugin-")}
+
+    found = {w.code for name in files("bad") for w in wanted(path_of("bad", name))}
+    assert found == CODES - added
 
 
 # --- as people and engines meet them ------------------------------------------------------------------------------

@@ -188,12 +188,14 @@ def import_command(file: str, take_open: bool, url: str) -> int:
 
     async def work() -> int:
         from penstock.engine.archive import check_open, importable
-        from penstock.wiring import is_there
+        from penstock.wiring import installed_plugins, is_there
 
         try:
             if not await is_there(url):  # what is wrong is said before a database is made
                 reader = importable(Path(file), settings_of().audit_key, take_open=take_open)
-                await check_open(reader, reader.index.runs, served=lambda _: False)
+                plugins = installed_plugins()
+                runs = reader.index.runs
+                await check_open(reader, runs, served=lambda _: False, plugins=plugins)
             async with opened(url, create=True) as session:
                 count = await session.engine.data.import_runs(file, take_open=take_open)
         except Rejected as error:

@@ -89,7 +89,7 @@ def refused_early(
     from penstock.engine.verdicts import digest_of, signatures_of, verified
 
     known = signatures_by(activities)
-    signatures = signatures_of(activities, known.get, Plan(loaded.definition))
+    signatures = signatures_of(activities, known.get, Plan(loaded.definition, loaded.vocabulary))
     found = verified(loaded, digest_of(loaded.definition), [], signatures)
     levels = ("error", "warning") if strict else ("error",)
     if any(finding.level in levels for finding in found):
@@ -141,9 +141,12 @@ def examined_bytes(
 ) -> Examined:
     from penstock.dsl.finding import in_order  # late: heavy
     from penstock.verify.structure import Examined, examine_bytes
+    from penstock.wiring import installed_plugins
 
     names = None if served is None else [each for each in served if each != "http"]
-    found = examine_bytes(data, source="<stdin>" if name == STDIN else name, activities=names)
+    source = "<stdin>" if name == STDIN else name
+    plugins = installed_plugins().added
+    found = examine_bytes(data, source=source, activities=names, plugins=plugins)
     if served is None or names is None:
         return found
     findings = [_at_home(finding, names, app) for finding in found.findings]
@@ -151,7 +154,9 @@ def examined_bytes(
         from penstock.core.plan import Plan
         from penstock.engine.registration import misfits
 
-        findings += misfits(served, found.loaded, Plan(found.loaded.definition))
+        findings += misfits(
+            served, found.loaded, Plan(found.loaded.definition, found.loaded.vocabulary)
+        )
     return Examined(found.loaded, in_order(findings), found.source)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.definitions import looks_like_file, read_definition
+from penstock.cli.humane import span
 from penstock.cli.output import (
     COMPLETED,
     FAILED,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.verify.change import Change
 
 SHOWN = 60
+TIMES = re.compile(r"(^|\.)(timeouts?\.\w+|config\.(timeout|delay)|retry\.(first|maximum))$")
+"""Fields that are seconds in a definition as it is kept, and were written as `2d` or `30s`."""
 STYLES = {"+": "completed", "-": "failed", "~": "warning"}
 
 
@@ -82,8 +86,10 @@ def diff_command(
     moving = None
     if runs:
         from penstock.verify.change import change
+        from penstock.wiring import installed_plugins
 
-        moving = change(one, other, mapping or found.renamed)
+        found_plugins = installed_plugins().added
+        moving = change(one, other, mapping or found.renamed, plugins=found_plugins)
     if as_json:
         give_json(found if moving is None else {"difference": found, "runs": moving})
     else:
@@ -162,7 +168,7 @@ def changes(found: Difference) -> Iterator[Changed]:
         yield Changed("~", "link", str(each.link), _fields(each.fields))
     for field in found.fields:
         sign = "+" if field.before is None else "-" if field.after is None else "~"
-        text = _short(field.after) if field.before is None else _values(field)
+        text = _value(field.field, field.after) if field.before is None else _values(field)
         yield Changed(sign, f"{field.field}:", text)
 
 
@@ -207,11 +213,16 @@ def _fields(changes: tuple[FieldChange, ...]) -> tuple[str, ...]:
 
 
 def _values(change: FieldChange) -> str:
-    if change.before is None:
-        return f"nothing -> {_short(change.after)}"
-    if change.after is None:
-        return f"{_short(change.before)} -> nothing"
-    return f"{_short(change.before)} -> {_short(change.after)}"
+    before, after = (_value(change.field, value) for value in (change.before, change.after))
+    return f"{before} -> {after}"
+
+
+def _value(field: str, value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, int | float) and TIMES.search(field):
+        return span(value)
+    return _short(value)
 
 
 def _short(value: Any) -> str:

@@ -80,6 +80,15 @@ class Line:
     text: str
 
 
+def _compiled(definition: Definition) -> Plan:
+    """With the plugins that are installed here."""
+    from penstock.core.vocabulary import PLAIN, mentioned
+    from penstock.wiring import installed_plugins
+
+    wanted = mentioned(definition)
+    return Plan(definition, installed_plugins().added(wanted) if wanted else PLAIN)
+
+
 class Followed:
     """One run, as far as its events have come."""
 
@@ -120,7 +129,7 @@ class Followed:
                 return self.take(seq, event)
             except NeedPlan as need:
                 found = await versions(self.definition.id, need.version)
-                Plan(found).join(self.plan.kin, need.version)
+                _compiled(found).join(self.plan.kin, need.version)
 
     def take(self, seq: int, event: e.Event) -> None:
         """Fold the next event; one that is known already changes nothing."""
@@ -333,7 +342,8 @@ def told(event: e.Event) -> str:
         case e.TaskRetried():
             return f"attempt {event.attempt} failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
         case e.TaskFailed():
-            return f"failed: {event.failure.message or event.failure.code}"
+            word = "stopped" if event.cancelled else "failed"
+            return f"{word}: {event.failure.message or event.failure.code}"
         case e.TaskLost():
             return f"attempt {event.attempt} was lost with its process; another begins"
         case e.TimerFired():

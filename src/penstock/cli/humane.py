@@ -24,6 +24,14 @@ def duration(seconds: float) -> str:
     return f"{whole // DAY}d{whole % DAY // 3600}h"
 
 
+def span(seconds: float) -> str:
+    """As it is written in a definition, and exactly: `2d`, `90s`, `1.5s`."""
+    for size, unit in ((DAY, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{round(seconds * 1000):g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+
+
 def pace(done: int, seconds: float) -> str:
     """`8,214/s`, `3.2/s`; `-` before there is any."""
     if done <= 0 or seconds <= 0:

@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "erase": "data", "archive": "data", "restore": "data", "export": "data", "import": "data", "backup": "data",
     },
     "Check": {
-        "verify": "verify", "diff": "diff", "rewrite": "rewrite", "audit": "reading", "explain": "definitions",
+        "verify": "verify", "diff": "diff", "rewrite": "rewrite", "plugins": "plugins", "audit": "reading", "explain": "definitions",
         "replay": "replay",
     },
 }  # fmt: skip

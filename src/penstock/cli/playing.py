@@ -40,7 +40,7 @@ def played(loaded: Loaded, scenario: Scenario, performance: Performance) -> Iter
 
 
 def _moments(loaded: Loaded, input: Any, moments: list[Moment]) -> Iterator[str]:
-    followed = Followed("counterexample", Plan(loaded.definition))
+    followed = Followed("counterexample", Plan(loaded.definition, loaded.vocabulary))
     known: dict[int, str] = {}
     for number, moment in enumerate(moments, 1):
         given = f"start with input {msgspec.json.encode(input).decode()}"

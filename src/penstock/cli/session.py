@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.plan import Plan
     from penstock.engine.settings import Settings
     from penstock.model.definition import Definition
-    from penstock.ports.store import Owner, Store
+    from penstock.ports.store import DefinitionRow, Owner, Store
     from penstock.sdk.client import Engine, Run
 
 STORE = "sqlite:///penstock.db"
@@ -99,9 +99,17 @@ class Session:
 
     async def plan(self, definition: str, version: str) -> Plan:
         """A version as it was registered, compiled."""
-        from penstock.core.plan import Plan
+        from msgspec.structs import replace
 
-        plan = Plan(await self.definition(definition, version))
+        from penstock.core.plan import Plan
+        from penstock.engine.plugins import vocabulary_of
+        from penstock.model.codec import decode_definition
+        from penstock.wiring import installed_plugins
+
+        row = await self._row(definition, version)
+        found = replace(decode_definition(row.document), version=row.version)
+        store, plugins = await self.store(), installed_plugins()
+        plan = Plan(found, await vocabulary_of(store, plugins, found, row))
         plan.join({}, version)
         return plan
 
@@ -111,6 +119,10 @@ class Session:
 
         from penstock.model.codec import decode_definition
 
+        row = await self._row(definition, version)
+        return replace(decode_definition(row.document), version=row.version)
+
+    async def _row(self, definition: str, version: str) -> DefinitionRow:
         store = await self.store()
         row = await store.definition(definition, version)
         if row is None:
@@ -118,7 +130,7 @@ class Session:
             known = [each.version for each in rows if each.id == definition]
             hint = f"it has: {', '.join(known[-10:])}" if known else None
             raise NotFound(f"no version {version} of definition `{definition}`", hint=hint)
-        return replace(decode_definition(row.document), version=row.version)
+        return row
 
     async def get(self, id: str) -> Run:
         """A run, or the id that was probably meant."""

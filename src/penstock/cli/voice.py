@@ -18,7 +18,7 @@ class Voice(logging.Handler):
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() == "definition.unproved":
+        if record.getMessage().startswith("definition.unproved"):
             return  # the command that registers it tells each finding with its place
         text = self._worded(record)
         if text not in self._said:

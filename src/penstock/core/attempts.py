@@ -23,6 +23,8 @@ POISON_LOSSES = 3
 LOST_CAREFUL = 2
 """From this many losses in a row an attempt is begun only after its `TaskStarted` is stored (SPEC 4.3)."""
 NO_RETRY = Retry(attempts=1)
+STOPPED = "cancelled"
+"""What an attempt fails with that was told to stop, and did."""
 
 
 def _present(flow: Flow, key: str, attempt: int, generation: int) -> tuple[Node, TaskState]:
@@ -89,8 +91,8 @@ def defer_task(flow: Flow, command: c.DeferTask) -> list[e.Event]:
     if _present(flow, key, attempt, command.generation)[1].deferred:
         return []
     if flow.run.stopping is not None:
-        failure = Failure(code="cancelled", message=f"`{key}` is not waited for")
-        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+        failure = Failure(code=STOPPED, message=f"`{key}` is not waited for")
+        return [_stopped(command.at, key, attempt, failure)]
     return [
         e.TaskDeferred(
             at=command.at, key=key, attempt=attempt, due=command.due, retry=command.retry, began=command.began,
@@ -137,7 +139,7 @@ def fail_task(flow: Flow, command: c.FailTask) -> list[e.Event]:
     node, state = _present(flow, key, attempt, command.generation)
     progress = e.NULL if command.progress is None else Raw(command.progress)
     if run.stopping is not None:
-        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure, logs=logs)]
+        return [_stopped(command.at, key, attempt, failure, logs)]
     if command.died and (command.once or node.config.get("once")):
         return [_unknown(command.at, key, attempt, failure, logs)]
     if command.died:
@@ -171,6 +173,15 @@ def fail_task(flow: Flow, command: c.FailTask) -> list[e.Event]:
             logs=logs,
         )
     ]
+
+
+def _stopped(
+    at: float, key: str, attempt: int, failure: Failure, logs: tuple[LogLine, ...] = ()
+) -> e.Event:
+    """The attempt is over while the run is being stopped: CANCELLED if that is why, FAILED by an error of its own."""
+    return e.TaskFailed(
+        at=at, key=key, attempt=attempt, failure=failure, logs=logs, cancelled=failure.code == STOPPED
+    )  # fmt: skip
 
 
 def _poisoned(
@@ -220,10 +231,8 @@ def lose_task(flow: Flow, command: c.LoseTask) -> list[e.Event]:
     ):
         return []  # it had not begun, or needs nobody here
     if run.stopping is not None:
-        failure = Failure(
-            code="cancelled", message=f"`{key}` was lost while the run was being stopped"
-        )
-        return [e.TaskFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
+        failure = Failure(code=STOPPED, message=f"`{key}` was lost while the run was being stopped")
+        return [_stopped(command.at, key, attempt, failure)]
     if command.once or node.config.get("once"):
         if not state.started:
             return []  # a `once` attempt is begun only after its TaskStarted is stored

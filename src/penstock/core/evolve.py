@@ -95,8 +95,11 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             flow.effects.append(Execute(event.key, state.attempt, state.due))
         case e.TaskFailed():
             path, scope, node, state = flow.locate(event.key)
-            flow.release(path, scope, node, state, tell=event.failure.code == "timeout")
-            flow.fail(path, scope, node, state, event.failure)
+            if event.cancelled:
+                flow.cancel_task(path, scope, node.id, state, links=False, tell=False)
+            else:
+                flow.release(path, scope, node, state, tell=event.failure.code == "timeout")
+                flow.fail(path, scope, node, state, event.failure)
         case e.TaskLost():
             _, _, _, state = flow.locate(event.key)
             state.attempt = event.attempt + 1

@@ -66,7 +66,7 @@ class Step:
 
     # What a step never has.
     arrivals = outs = cancels = conditions = inputs = on_complete = on_error = ()
-    body = gateway = key = loop = output_schema = schema = undo_inputs = None
+    added = body = gateway = key = loop = output_schema = schema = undo_inputs = None
     join, join_n, join_cancel = "merge", 1, False
     formulas = values = cast("dict[str, Any]", {})
     task = Task(type="activity")
@@ -96,6 +96,10 @@ class Step:
     @property
     def path(self) -> str:
         return self.id
+
+    @property
+    def works(self) -> bool:
+        return self.type == "activity"
 
 
 class FunctionPlan(Plan):

@@ -112,7 +112,8 @@ def fire(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> N
                 state.status, state.ended_at = SKIPPED, flow.at
                 flow.decide_links(path, scope, node, state)
                 return
-        kinds.BEGIN[node.type](flow, path, scope, node, state)
+        begin = kinds.begin_added if node.added is not None else kinds.BEGIN[node.type]
+        begin(flow, path, scope, node, state)
         limit = node.timeouts.task
         if limit is not None and state.status in OPEN_TASK:
             state.deadline = flow.counted(flow.at + limit)

@@ -383,8 +383,19 @@ def migrate_run(flow: Flow, command: MigrateRun) -> list[Event]:
         RunMigrated(
             at=command.at, version=command.version, was=run.version, mapping=command.mapping,
             passed=list(found.passed), due=_due(flow, new), by=command.by, reason=command.reason,
+            keyed=_appended(flow, new, command.mapping),
         )
     ]  # fmt: skip
+
+
+def _appended(flow: Flow, new: Plan, mapping: Mapping[str, str]) -> bool:
+    """Whether tasks that have another name now have appended something."""
+    pairing = paired(flow.plan, new, mapping)
+    return bool(mapping) and any(
+        key and pairing.node(key)[2] != key
+        for write in flow.run.data.values()
+        for key, _ in write.parts
+    )
 
 
 def preview_of(flow: Flow, version: str, mapping: Mapping[str, str]) -> Move:

@@ -12,7 +12,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.core.flow import Flow
-from penstock.core.keys import RUN
+from penstock.core.keys import RUN, natural
 from penstock.core.pairing import Pairing, ScopePair, paired
 from penstock.core.values import encode
 from penstock.model.events import RunMigrated
@@ -34,6 +34,9 @@ def move(flow: Flow, event: RunMigrated) -> None:
         run.scopes[path].tasks[id] = TaskState(status=SKIPPED, ended_at=event.at)
     _keys(pairing, run)
     _data(pairing, run)
+    if event.keyed:
+        for write in run.data.values():
+            write.parts = renamed(pairing, write.parts)
     flow.plan, run.version = new, event.version
     if event.due != run.due:
         run.due = event.due
@@ -105,6 +108,12 @@ def _keys(pairing: Pairing, run: Run) -> None:
     run.mutexes = {name: [today(key) for key in keys] for name, keys in run.mutexes.items()}
     run.dues = [(when, today(key)) for when, key in run.dues]
     heapify(run.dues)
+
+
+def renamed(pairing: Pairing, parts: list[tuple[str, Raw]]) -> list[tuple[str, Raw]]:
+    """What was appended, in the order of the keys of today (SPEC 2.6)."""
+    today = [(pairing.node(key)[2] if key else key, raw) for key, raw in parts]
+    return sorted(today, key=lambda part: natural(part[0]))
 
 
 def _data(pairing: Pairing, run: Run) -> None:

@@ -13,12 +13,15 @@ from typing import Any, cast
 import msgspec
 
 from penstock.core.loops import Irreducible, outer_loops
-from penstock.errors import DefinitionInvalid, EvaluationError, ExpressionError
+from penstock.core.vocabulary import BUILT_IN, CEL, PLAIN, AddedType, Vocabulary
+from penstock.errors import DefinitionInvalid, EvaluationError, ExpressionError, PluginMissing
 from penstock.expr.compile import Expression, compile_expression
+from penstock.expr.language import compile_foreign
 from penstock.expr.paths import Path, compile_path
 from penstock.expr.schema import Schema, compile_schema
 from penstock.expr.template import Template, compile_template
 from penstock.expr.typecheck import DYN, Environment, type_of_schema
+from penstock.expr.types import Type, soft_object, softened
 from penstock.model.definition import (
     Action,
     Body,
@@ -38,6 +41,7 @@ INTERNAL, BACK, EXIT = 0, 1, 2
 SCOPED = frozenset({"item", "index", "iteration"})
 ROOTS = ("input", "tasks", "data", "global", "run", "now", "item", "index", "iteration")
 COST_MAX = 100_000
+WORK = frozenset({"activity", "http"})
 
 
 class NeedPlan(BaseException):
@@ -90,8 +94,15 @@ class Guard:
     __slots__ = ("expression", "text")
 
     def __init__(self, condition: Condition | str, env: Environment | None) -> None:
-        self.text = condition if isinstance(condition, str) else condition.expression
-        self.expression: Expression = compile_expression(self.text, env)
+        if isinstance(condition, str) or condition.language == CEL:
+            self.text = condition if isinstance(condition, str) else condition.expression
+            self.expression: Expression = compile_expression(self.text, env)
+        else:
+            language = None if env is None else env.languages.get(condition.language)
+            if language is None:
+                raise PluginMissing(languages=[condition.language])
+            self.expression = compile_foreign(condition.language, language, condition.expression)
+            self.text = self.expression.text
 
     def __call__(self, variables: Variables) -> bool:
         value = self.expression.evaluate(variables, cost_max=COST_MAX)
@@ -177,13 +188,22 @@ class Node:
     """Of a step of a workflow function: what all that are executed alike have in common."""
 
     __slots__ = (
-        "arrivals", "body", "cancels", "compensate", "conditions", "config", "formulas", "gateway", "id", "inputs",
+        "added", "arrivals", "body", "cancels", "compensate", "conditions", "config", "formulas", "gateway", "id", "inputs",
         "join", "join_cancel", "join_n", "key", "loop", "on_complete", "on_error", "output_schema", "outs", "path",
         "priority", "queue", "retry", "schema", "task", "timeouts", "type", "undo_inputs", "values",
     )  # fmt: skip
 
-    def __init__(self, id: str, path: str, task: Task, env: Environment | None) -> None:
+    def __init__(
+        self,
+        id: str,
+        path: str,
+        task: Task,
+        env: Environment | None,
+        added: AddedType | None = None,
+    ) -> None:
         self.id, self.path, self.task, self.type = id, path, task, task.type
+        self.added = added
+        """What a plugin says of its type, if it is none of ours."""
         self.config: dict[str, Any] = task.config
         self.outs: list[Out] = []
         self.arrivals: list[Edge] = []
@@ -207,7 +227,8 @@ class Node:
             self.undo_inputs = [Input(n, s, env) for n, s in task.compensate.inputs.items()]
         self.retry = task.retry
         self.timeouts = task.timeout or Timeouts()
-        self.priority, self.queue = task.priority, task.queue or task.config.get("queue")
+        own = task.config.get("queue") if added is None else None
+        self.priority, self.queue = task.priority, task.queue or own
         self.key = None if "key" not in task.limits else Formula(task.limits["key"], env)
         """Of its own key limit (SPEC 4.10)."""
         self.gateway: str | None = self.config.get("kind") if task.type == "gateway" else None
@@ -220,6 +241,10 @@ class Node:
 
     def _compile_config(self, env: Environment | None) -> None:
         config = self.config
+        if self.added is not None:
+            self.values = {name: Value(value, env) for name, value in config.items()}
+            self.schema = None if self.constant else compile_schema(self.added.config)
+            return
         match self.type:
             case "transform":
                 self.formulas = {n: Formula(t, env) for n, t in config.get("set", {}).items()}
@@ -254,6 +279,16 @@ class Node:
         if self.type in ("signal", "form") and config.get("schema") is not None:
             self.schema = compile_schema(config["schema"])
 
+    @property
+    def works(self) -> bool:
+        """Its attempts are executed outside of the run."""
+        return self.added is not None or self.type in WORK
+
+    @property
+    def constant(self) -> bool:
+        """Nothing in its config is an expression."""
+        return all(value.constant for value in self.values.values())
+
 
 class ScopePlan:
     """One scope: its nodes, where it begins, what its result is made of."""
@@ -279,18 +314,19 @@ class Plan:
 
     __slots__ = (
         "awaits", "conflicts", "definition", "digest", "input_schema", "key", "kin", "limits", "merges", "on_bus", "outputs", "pairings", "publishes", "queries", "queued",
-        "queues", "root", "runs_max", "scopes", "signals", "transient", "version",
+        "queues", "root", "runs_max", "scopes", "signals", "transient", "version", "vocabulary",
     )  # fmt: skip
 
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
+    def __init__(self, definition: Definition, vocabulary: Vocabulary = PLAIN) -> None:
+        """`vocabulary` has what plugins add of what the definition mentions; PluginMissing if it lacks something."""
+        self.definition, self.vocabulary = definition, vocabulary
         self.version = ""
         """As it was registered; empty for one that stands alone."""
         self.kin: dict[str, Plan] = {}
         """The versions of this definition that were compiled, by their names; shared by all of them."""
         self.pairings: dict[Any, Any] = {}
         """With older versions, as `core/pairing.py` makes them."""
-        env = environment(definition)
+        env = environment(definition, vocabulary)
         self.scopes: dict[str, ScopePlan] = {}
         self.root = self._scope(Body(definition.tasks, definition.links), "", "run", None, "", env)
         self.input_schema: Schema | None = (
@@ -316,10 +352,7 @@ class Plan:
         self.key = None if "key" not in limits else Formula(limits["key"], env)
         self.runs_max: int | None = limits.get("runs")
         working = [
-            node
-            for scope in self.scopes.values()
-            for node in scope.nodes.values()
-            if node.type in ("activity", "http")
+            node for scope in self.scopes.values() for node in scope.nodes.values() if node.works
         ]
         self.queues = tuple(dict.fromkeys(self.queue_of(node) for node in working))
         self.queued = any(
@@ -467,8 +500,11 @@ class Plan:
 
     def _node(self, id: str, task: Task, scope: ScopePlan, env: Environment | None) -> Node:
         path = f"{scope.path}/{id}" if scope.path else id
+        added = None if task.type in BUILT_IN else self._added(task.type)
+        if added is not None:
+            task = _told(task, added)
         try:
-            node = Node(id, path, task, env)
+            node = Node(id, path, task, env, added)
         except ExpressionError as error:
             raise DefinitionInvalid(
                 f"task `{path}`: {error.message} in `{error.text}`", []
@@ -477,7 +513,7 @@ class Plan:
         if (
             limit is not None
             and node.timeouts.task is None
-            and task.type in ("activity", "http", "subworkflow")
+            and (node.works or task.type == "subworkflow")
         ):
             node.timeouts = msgspec.structs.replace(node.timeouts, task=limit)
         if task.type in ("map", "loop", "mutex"):
@@ -485,15 +521,49 @@ class Plan:
             node.body = self._scope(body, path, task.type, scope, id, env)
         return node
 
+    def _added(self, type: str) -> AddedType:
+        found = self.vocabulary.types.get(type)
+        if found is None:
+            raise PluginMissing(types=[type])
+        return found
 
-def environment(definition: Definition) -> Environment:
+
+def _told(task: Task, added: AddedType) -> Task:
+    """The task with what its type says of it, where it does not say so itself."""
+    return msgspec.structs.replace(
+        task,
+        output_schema=added.output if task.output_schema is None else task.output_schema,
+        reads=(*task.reads, *added.reading(task.config)),
+        writes=(*task.writes, *added.writing(task.config)),
+    )
+
+
+def environment(definition: Definition, vocabulary: Vocabulary = PLAIN) -> Environment:
     """What expressions of this definition see."""
     types: dict[str, Any] = dict.fromkeys(ROOTS, DYN)
     if definition.input_schema is not None:
         types["input"] = type_of_schema(definition.input_schema)
+    outputs: dict[str, Type] = {}
+    _note_doubles(Body(definition.tasks, definition.links), outputs)
+    if any(known is not DYN for known in outputs.values()):
+        tasks = {id: soft_object({"output": known}) for id, known in outputs.items()}
+        types["tasks"] = soft_object(tasks)
     for name in ("current", "value", "event"):
         types[name] = DYN
-    return Environment(variables=types)
+    return Environment(variables=types, languages=vocabulary.languages)
+
+
+def _note_doubles(body: Body, found: dict[str, Type]) -> None:
+    """By id of a task: where its output has numbers that are read as doubles (SPEC 2.1). Where tasks of several bodies
+    share an id and disagree nothing is said."""
+    for id, task in body.tasks.items():
+        schema = task.output_schema
+        if schema is None and task.type in ("signal", "form"):
+            schema = task.config.get("schema")
+        known = DYN if schema is None else softened(type_of_schema(schema)) or DYN
+        found[id] = known if found.get(id, known) == known else DYN
+        if task.type in ("map", "loop", "mutex"):
+            _note_doubles(msgspec.convert(task.config["body"], Body), found)
 
 
 def _results(scope: ScopePlan) -> list[str]:

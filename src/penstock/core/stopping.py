@@ -42,9 +42,16 @@ UNDO_RETRY = Retry(attempts=4, first=2.0, factor=2.0, maximum=60.0, jitter=0.0)
 
 
 def cancel_task(
-    flow: Flow, path: str, scope: Scope, id: str, state: TaskState, *, links: bool = True
+    flow: Flow,
+    path: str,
+    scope: Scope,
+    id: str,
+    state: TaskState,
+    *,
+    links: bool = True,
+    tell: bool = True,
 ) -> None:
-    """An open task is given up, with all that is inside it."""
+    """An open task is given up, with all that is inside it; its attempt is told, unless it is over."""
     key = flow.key(path, id)
     node = flow.plan.scopes[scope.plan].nodes[id]
     run = flow.run
@@ -53,7 +60,7 @@ def cancel_task(
         state.map = None
         flow.shut(path, scope, state)
         return
-    flow.release(path, scope, node, state)
+    flow.release(path, scope, node, state, tell=tell)
     state.status = CANCELLED
     if node.compensate is not None and node.compensate.when == "attempted" and state.attempt > 0:
         try:

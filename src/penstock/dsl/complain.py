@@ -5,20 +5,22 @@ Also says how to go on without each wrong part, so that the rest can be checked 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any, cast
 
 import jsonschema_rs
 
+from penstock.core.vocabulary import PLAIN, Vocabulary
 from penstock.dsl.expand import UNKNOWN_TYPE
-from penstock.dsl.finding import Finding, Path, Place, did_you_mean, listed
-from penstock.dsl.schema import KINDS, document_schema
+from penstock.dsl.finding import FINDINGS_MAX, Finding, Path, Place, did_you_mean, listed
+from penstock.dsl.schema import ID_CHARACTERS_MAX, Added, document_schema, kinds_of
 from penstock.dsl.tree import Places
 
-FINDINGS_MAX = 200
 ROUNDS_MAX = 10
+SHOWN_MAX = 80
 UNKNOWN_ID = "unknown"
 
 
@@ -33,13 +35,19 @@ class Complaint:
     """False if there was more to say than anyone would read."""
 
 
-def complain(document: dict[str, Any], places: Places, source: str) -> Complaint:
-    """Hold a document against the published schema."""
-    validator = _validator()
+def complain(
+    document: dict[str, Any],
+    places: Places,
+    source: str,
+    vocabulary: Vocabulary = PLAIN,
+) -> Complaint:
+    """Hold a document against the published schema, with the types that plugins add."""
+    added = fields_of(vocabulary)
+    validator = _validator(added)
     complaint = Complaint()
     if validator.is_valid(document):
         return complaint
-    translator = _Translator(places, source, complaint)
+    translator = _Translator(places, source, complaint, vocabulary)
     for error in validator.iter_errors(document):
         translator.add(error)
         if len(complaint.findings) >= FINDINGS_MAX:
@@ -48,16 +56,25 @@ def complain(document: dict[str, Any], places: Places, source: str) -> Complaint
     return complaint
 
 
-@cache
-def _validator() -> Any:
-    return cast("Any", jsonschema_rs).Draft202012Validator(document_schema())
+def fields_of(vocabulary: Vocabulary) -> Added:
+    """Added types with the fields of their configs, in one order."""
+    return tuple(sorted((name, each.fields) for name, each in vocabulary.types.items()))
+
+
+@lru_cache(maxsize=64)
+def _validator(added: Added) -> Any:
+    return cast("Any", jsonschema_rs).Draft202012Validator(document_schema(added))
 
 
 class _Translator:
-    def __init__(self, places: Places, source: str, complaint: Complaint) -> None:
+    def __init__(
+        self, places: Places, source: str, complaint: Complaint, vocabulary: Vocabulary
+    ) -> None:
         self._places = places
         self._source = source
         self._complaint = complaint
+        self._vocabulary = vocabulary
+        self._added = fields_of(vocabulary)
 
     def add(self, error: Any) -> None:
         path: Path = tuple(error.instance_path)
@@ -65,7 +82,7 @@ class _Translator:
         kind: str = error.kind.name
         match kind:
             case "additionalProperties":
-                self._unknown_fields(error.kind.unexpected, path, _schema_at(rule[:-1]))
+                self._unknown_fields(error.kind.unexpected, path, self._schema_at(rule[:-1]))
             case "required":
                 self._missing(error.kind.property, path, rule)
             case "oneOf":
@@ -77,7 +94,7 @@ class _Translator:
             case "enum" if rule[:2] == ["$defs", "task"]:
                 self._unknown_type(error.instance, path)
             case "enum":
-                self._not_an_option(error, path, _schema_at(rule[:-1]))
+                self._not_an_option(error, path, self._schema_at(rule[:-1]))
             case "const" if path[-1:] == ("type",):
                 self._complaint.untyped.add(path[:-1])
                 self._say(
@@ -102,7 +119,7 @@ class _Translator:
             self._complaint.drop.add((*path, name))
 
     def _missing(self, name: str, path: Path, rule: list[str | int]) -> None:
-        needs = _schema_at(rule[:-1]).get("x-needs", [name])
+        needs = self._schema_at(rule[:-1]).get("x-needs", [name])
         message = f"{_what(path)} needs {listed(needs, 'or')}"
         self._say("field-missing", path, message, _add(needs), key=True)
         if rule[1:2] == ["task"]:
@@ -111,7 +128,7 @@ class _Translator:
             self._complaint.drop.add(path)
 
     def _not_one(self, error: Any, path: Path, rule: list[str | int]) -> None:
-        names: list[str] = _schema_at(rule[:-1]).get("x-needs", [])
+        names: list[str] = self._schema_at(rule[:-1]).get("x-needs", [])
         if type(error.kind).__name__.endswith("OneOfNotValid"):
             message = f"{_what(path)} needs {listed(names, 'or')}"
             self._say("field-missing", path, message, _add(names), key=True)
@@ -125,8 +142,8 @@ class _Translator:
         self._say(
             "id-invalid",
             (*path, name),
-            f"`{name}` can't be the id of a task",
-            "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`",
+            f"`{_short(name)}` can't be the id of a task",
+            _id_hint(name),
             key=True,
         )
 
@@ -148,10 +165,22 @@ class _Translator:
         self._complaint.untyped.add(path[:-1])
         if not isinstance(instance, str):
             message = f"`type` must be a type of task, not {shown_value(instance)}"
-            self._say("wrong-type", path, message, f"types are {listed(KINDS)}")
+            self._say("wrong-type", path, message, f"types are {listed(kinds_of(self._added))}")
         else:
-            hint = did_you_mean(instance, KINDS) or f"types are {listed(KINDS)}"
-            self._say("unknown-type", path, f"no type of task is called `{instance}`", hint)
+            self._no_type(instance, path)
+
+    def _no_type(self, name: str, path: Path) -> None:
+        fault = self._vocabulary.faults.get(("type", name))
+        if fault is not None:
+            message = f"the type `{name}` cannot be used: {fault}"
+            self._say("plugin-invalid", path, message, "`penstock plugins` lists what there is")
+            return
+        known = list(kinds_of(self._added))
+        known += [each for kind, each in self._vocabulary.known if kind == "type"]
+        known = list(dict.fromkeys(known))
+        hint = did_you_mean(name, known)
+        hint = hint or f"types are {listed(known)}; a plugin can add others"
+        self._say("unknown-type", path, f"no type of task is called `{name}`", hint)
 
     def _not_an_option(self, error: Any, path: Path, schema: dict[str, Any]) -> None:
         options = [str(option) for option in error.kind.options]
@@ -163,16 +192,15 @@ class _Translator:
         self._complaint.drop.add(path)
 
     def _wrong(self, kind: str, instance: Any, path: Path, rule: list[str | int]) -> None:
-        schema = _schema_at(rule[:-1])
+        schema = self._schema_at(rule[:-1])
         title: str = schema.get("title", "something else")
         shown = shown_value(instance)
         code = "wrong-type" if kind == "type" else "field-invalid"
         hint = None
         if kind != "type" and title.startswith("a duration"):
             code, hint = "duration-invalid", "write `500ms`, `30s`, `5m`, `2h`, `1d` or ISO 8601"
-        elif kind == "pattern" and title == "an id":
-            code = "id-invalid"
-            hint = "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`"
+        elif kind in ("pattern", "maxLength") and title == "an id":
+            code, hint = "id-invalid", _id_hint(instance)
         elif kind == "minProperties":
             title, shown = "an object with at least one task", "empty"
         elif kind == "type":
@@ -186,6 +214,12 @@ class _Translator:
         else:
             self._complaint.drop.add(path)
 
+    def _schema_at(self, rule: list[str | int]) -> dict[str, Any]:
+        at: Any = document_schema(self._added)
+        for step in rule:
+            at = at[step]
+        return cast("dict[str, Any]", at) if isinstance(at, dict) else {}
+
     def _say(
         self, code: str, path: Path, message: str, hint: str | None, *, key: bool = False
     ) -> None:
@@ -195,7 +229,9 @@ class _Translator:
             self._complaint.findings.append(finding)
 
 
-def repaired(document: dict[str, Any], complaint: Complaint) -> dict[str, Any] | None:
+def repaired(
+    document: dict[str, Any], complaint: Complaint, vocabulary: Vocabulary = PLAIN
+) -> dict[str, Any] | None:
     """The document without its wrong parts, so that it can be expanded; None if nothing is left of it.
 
     What is left may be wrong for want of what was taken out, so it is asked again.
@@ -203,7 +239,7 @@ def repaired(document: dict[str, Any], complaint: Complaint) -> dict[str, Any] |
     drop, untyped = complaint.drop, complaint.untyped
     for _ in range(ROUNDS_MAX):
         rest = _without(document, drop, untyped, ())
-        again = complain(rest, Places(), "")
+        again = complain(rest, Places(), "", vocabulary)
         if not again.whole or not rest.get("tasks"):
             return None
         if again.drop <= drop and again.untyped <= untyped:
@@ -253,13 +289,6 @@ def _closed(value: Any, path: Path) -> Any:
             if not gaps or part is not None
         ]
     return value
-
-
-def _schema_at(rule: list[str | int]) -> dict[str, Any]:
-    at: Any = document_schema()
-    for step in rule:
-        at = at[step]
-    return cast("dict[str, Any]", at) if isinstance(at, dict) else {}
 
 
 def _what(path: Path) -> str:
@@ -314,6 +343,20 @@ def _type_hint(instance: Any, wanted: Any, path: Path) -> str | None:
         if instance.lower() in ("no", "off", "false", "n"):
             return "write `false`"
     return None
+
+
+def _id_hint(id: str) -> str:
+    if len(id) > ID_CHARACTERS_MAX:
+        return f"an id has at most {ID_CHARACTERS_MAX} characters"
+    hint = "an id begins with a letter or `_` and goes on with letters, digits, `_` and `-`"
+    odd = next((c for c in id if ord(c) > 127), None)
+    if odd is None:
+        return hint
+    return f"`{odd}` is not the letter it may look like but {unicodedata.name(odd, f'U+{ord(odd):04X}')}; {hint}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
 
 
 def _add(names: list[str]) -> str:

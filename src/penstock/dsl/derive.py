@@ -6,12 +6,15 @@ To derive what is derived already changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
+from penstock.core.vocabulary import CEL
 from penstock.dsl.finding import Path
 from penstock.errors import ExpressionError
 from penstock.expr.compile import compile_expression
+from penstock.expr.language import Language, compile_foreign
 from penstock.expr.template import compile_template
 
 Document = dict[str, Any]
@@ -29,8 +32,11 @@ _SILENT = ("after", "on", "name", "links", "language")
 _BODY = ("tasks", RULES, "config", "body")
 
 
-def derive(document: Document) -> tuple[Document, Moves]:
-    """The document with all its links, and for each new path the one that it follows from."""
+def derive(
+    document: Document, languages: Mapping[str, Language] | None = None
+) -> tuple[Document, Moves]:
+    """The document with all its links, and for each new path the one that it follows from; `languages` are those of
+    plugins that its conditions are written in."""
     moves: Moves = {}
     tasks = document.get("tasks")
     if not isinstance(tasks, dict):
@@ -38,7 +44,7 @@ def derive(document: Document) -> tuple[Document, Moves]:
     document = {**document, **_begun_by_events(document, (), moves)}
     match document.get("orchestration"):
         case "data":
-            return {**document, **_by_data(document, (), moves)}, moves
+            return {**document, **_by_data(document, (), moves, languages or {})}, moves
         case "rule":
             return _by_rules(document, moves), moves
         case _:
@@ -48,7 +54,9 @@ def derive(document: Document) -> tuple[Document, Moves]:
 # --- data flow -----------------------------------------------------------------------------------------------
 
 
-def _by_data(scope: Document, at: Path, moves: Moves) -> Document:
+def _by_data(
+    scope: Document, at: Path, moves: Moves, languages: Mapping[str, Language]
+) -> Document:
     """A link from each task to those that read its output, unless one is written."""
     tasks = _dict(scope.get("tasks"))
     links = _links(scope)
@@ -56,8 +64,8 @@ def _by_data(scope: Document, at: Path, moves: Moves) -> Document:
     known |= {(source, id) for id, task in tasks.items() for source in _after(_dict(task))}
     full: Document = {}
     for id, task in tasks.items():
-        full[id] = _with_body(task, (*at, "tasks", id), moves)
-        for source, place in sources(task):
+        full[id] = _with_body(task, (*at, "tasks", id), moves, languages)
+        for source, place in sources(task, languages):
             if source in tasks and source != id and (source, id) not in known:
                 known.add((source, id))
                 moves[(*at, "links", len(links))] = (*at, "tasks", id, *place)
@@ -65,27 +73,34 @@ def _by_data(scope: Document, at: Path, moves: Moves) -> Document:
     return {**scope, "tasks": full, "links": links}
 
 
-def _with_body(task: Any, at: Path, moves: Moves) -> Any:
+def _with_body(task: Any, at: Path, moves: Moves, languages: Mapping[str, Language]) -> Any:
     if not isinstance(task, dict):
         return task
     full = cast("Document", task)
     for holder, path in ((full, at), (_dict(full.get("config")), (*at, "config"))):
         body = holder.get("body")
         if isinstance(body, dict) and isinstance(cast("Document", body).get("tasks"), dict):
-            inner = {**holder, "body": _by_data(cast("Document", body), (*path, "body"), moves)}
+            within = _by_data(cast("Document", body), (*path, "body"), moves, languages)
+            inner = {**holder, "body": within}
             return inner if holder is full else {**full, "config": inner}
     return full
 
 
-def sources(task: Any) -> Iterator[tuple[str, Path]]:
+def sources(
+    task: Any, languages: Mapping[str, Language] | None = None
+) -> Iterator[tuple[str, Path]]:
     """Tasks whose outcome a task reads, each with the place where it does."""
     inside = set(_inner(task))
     for place, value, expression in _read_in(task, (), False):
         if place[-1:] == ("from",) and "inputs" in place:
             if isinstance(value, str) and value not in inside:
                 yield value, place
-        elif isinstance(value, str):
-            for read in _reads(value, expression=expression):
+        else:
+            if isinstance(value, _Spoken):
+                reads = _reads_in(value, languages or {})
+            else:
+                reads = _reads(value, expression=expression) if isinstance(value, str) else []
+            for read in reads:
                 if len(read) > 1 and read[0] == "tasks" and read[1] not in inside:
                     yield read[1], place
 
@@ -93,7 +108,12 @@ def sources(task: Any) -> Iterator[tuple[str, Path]]:
 def _read_in(value: Any, at: Path, expression: bool) -> Iterator[tuple[Path, Any, bool]]:
     """Every value of a task, and whether its place is that of an expression."""
     if isinstance(value, dict):
-        for name, inner in cast("Document", value).items():
+        given = cast("Document", value)
+        language, text = given.get("language"), given.get("expression")
+        if expression and isinstance(language, str) and isinstance(text, str) and language != CEL:
+            yield (*at, "expression"), _Spoken(language, text), True
+            return
+        for name, inner in given.items():
             if name in _SILENT and "inputs" not in at:
                 continue
             said = (expression or name in _EXPRESSIONS) and "inputs" not in at and name != "inputs"
@@ -103,6 +123,24 @@ def _read_in(value: Any, at: Path, expression: bool) -> Iterator[tuple[Path, Any
             yield from _read_in(inner, (*at, index), expression)
     else:
         yield at, value, expression
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """A condition in a language that is not CEL."""
+
+    language: str
+    text: str
+
+
+def _reads_in(said: _Spoken, languages: Mapping[str, Language]) -> list[tuple[str, ...]]:
+    language = languages.get(said.language)
+    if language is None:
+        return []  # the verifier says so
+    try:
+        return sorted(compile_foreign(said.language, language, said.text).reads)
+    except ExpressionError:
+        return []
 
 
 def _reads(text: str, *, expression: bool) -> list[tuple[str, ...]]:

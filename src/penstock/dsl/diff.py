@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from penstock.core.migration import check_mapping
 from penstock.core.pairing import BODIES, bodies
+from penstock.core.vocabulary import CEL
 from penstock.model.definition import Body, Definition, Link, Task
 
 ALIKE = 0.6
@@ -220,7 +221,10 @@ def _name(scope: str, link: Link) -> LinkName:
 
 
 def _text(link: Link) -> str | None:
-    return None if link.condition is None else link.condition.expression
+    condition = link.condition
+    if condition is None or condition.language == CEL:
+        return None if condition is None else condition.expression
+    return f"{condition.language}: {condition.expression}"
 
 
 def _neighbours(body: Body) -> dict[str, tuple[set[str], set[str]]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from penstock.core.vocabulary import PLAIN, Vocabulary
 from penstock.dsl.derive import derive
 from penstock.dsl.finding import Path
 from penstock.dsl.implied import add_ends
-from penstock.dsl.schema import BODY_TYPES, CONFIG_FIELDS, beside
+from penstock.dsl.schema import BODY_TYPES, KINDS, beside
 from penstock.policy.durations import parse as seconds
 from penstock.policy.retention import FOREVER
 
@@ -32,18 +33,19 @@ _EXPRESSIONS = {
 }
 
 
-def expand(document: Document) -> tuple[Document, dict[Path, Path]]:
+def expand(document: Document, vocabulary: Vocabulary = PLAIN) -> tuple[Document, dict[Path, Path]]:
     """The full document, and for each rewritten path the one that it was written at."""
-    expansion = _Expansion()
+    expansion = _Expansion(vocabulary)
     return expansion.definition(document), expansion.moved
 
 
 class _Expansion:
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self.moved: dict[Path, Path] = {}
+        self._vocabulary = vocabulary
 
     def definition(self, document: Document) -> Document:
-        document, self.moved = derive(document)
+        document, self.moved = derive(document, self._vocabulary.languages)
         full = dict(document)
         full.update(self._scope(document, (), ()))
         if "timeouts" in full:
@@ -115,8 +117,8 @@ class _Expansion:
         if "do" in task:
             full["type"] = "activity"
             self._moves((*at, "type"), (*written, "do"))
-        kind = full.get("type")
-        if kind not in CONFIG_FIELDS:
+        kind: Any = full.get("type")
+        if kind not in KINDS and kind not in self._vocabulary.types:
             return {"type": UNKNOWN_TYPE}
         config = self._config(kind, name, task, full, at, written)
         full.pop("config", None)
@@ -160,7 +162,7 @@ class _Expansion:
 
         if "do" in task:
             take("activity", "do")
-        for field in beside(kind):
+        for field in beside(self._fields(kind)):
             if field in task and field not in config:
                 take(field, field)
         # A signal's and a mutex's name, and how long a signal is awaited, are what people mean there.
@@ -188,6 +190,11 @@ class _Expansion:
         if kind in BODY_TYPES and "body" in config:
             config["body"] = self._body(config["body"], (*at, "config", "body"))
         return config
+
+    def _fields(self, kind: str) -> tuple[str, ...]:
+        if kind in KINDS:
+            return tuple(KINDS[kind].config)
+        return self._vocabulary.types[kind].fields
 
     def _body(self, body: Any, at: Path) -> Any:
         """A scope of its own: a single task becomes the only one in it."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Level = Literal["error", "warning", "note"]
 """Refuted or wrong; unknown, with what stands in the way; worth knowing, and never a reason to refuse."""
 Path = tuple[str | int, ...]
+FINDINGS_MAX = 200
+"""About one definition, that are told."""
+MESSAGE_CHARACTERS_MAX = 1_000
 LISTED_MAX = 24
 """Words that a hint names one by one."""
 
@@ -24,6 +27,7 @@ CODES = frozenset(
         *("syntax", "document-too-large", "duplicate-key", "duplicate-id", "number-out-of-range"),
         *("unknown-field", "field-missing", "wrong-type", "field-invalid", "id-invalid"),
         *("duration-invalid", "unknown-type", "not-yet"),
+        *("plugin-invalid", "plugin-check", "plugin-check-failed"),
         # of the graph
         *("start-repeated", "dangling-link", "link-from-end", "link-to-start", "duplicate-link"),
         *("gateway-no-links", "gateway-default", "gateway-event-target", "join-starved"),
@@ -82,6 +86,18 @@ class Finding:
     """A `Scenario`, if one was found that shows it."""
     related: tuple[Related, ...] = ()
 
+    def __post_init__(self) -> None:
+        """What is quoted may be of any length."""
+        if len(self.message) > MESSAGE_CHARACTERS_MAX:
+            object.__setattr__(self, "message", _cut(self.message))
+        if self.hint is not None and len(self.hint) > MESSAGE_CHARACTERS_MAX:
+            object.__setattr__(self, "hint", _cut(self.hint))
+
+
+def _cut(text: str) -> str:
+    half = MESSAGE_CHARACTERS_MAX // 2
+    return f"{text[:half]} … {text[-half:]}"
+
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant."""
@@ -115,6 +131,15 @@ def listed(words: Iterable[str], last: str = "and") -> str:
     if len(quoted) > LISTED_MAX:
         quoted = [*quoted[:LISTED_MAX], f"{len(quoted) - LISTED_MAX} more"]
     return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}" if len(quoted) > 1 else "".join(quoted)
+
+
+def fewer(findings: Iterable[Finding]) -> list[Finding]:
+    """As they stand in the text, and no more of them than anyone would read: errors before others."""
+    found = list(findings)
+    if len(found) > FINDINGS_MAX:
+        found.sort(key=lambda finding: finding.level != "error")
+        del found[FINDINGS_MAX:]
+    return in_order(found)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

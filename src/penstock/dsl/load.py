@@ -13,9 +13,10 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from penstock.core.vocabulary import PLAIN, Find, Vocabulary, mentioned_in
 from penstock.dsl.complain import complain, repaired, shown_value
 from penstock.dsl.expand import expand
-from penstock.dsl.finding import Finding, Path, Place, in_order
+from penstock.dsl.finding import Finding, Path, Place, fewer, in_order
 from penstock.dsl.read_json import read_json
 from penstock.dsl.read_yaml import read_yaml
 from penstock.dsl.tree import (
@@ -48,6 +49,8 @@ class Loaded:
     text: str
     document: dict[str, Any]
     """The definition as data, expanded."""
+    vocabulary: Vocabulary = PLAIN
+    """What plugins add of what it mentions."""
 
     def place(self, path: Path, *, key: bool = False) -> Place:
         """Where that path of the expanded document, or what is closest to it, was written."""
@@ -65,23 +68,32 @@ class Loaded:
         return self.place(path)
 
 
-def load(text: str, *, source: str = "<text>", format: Format | None = None) -> Loaded:
-    """A definition from its text; DefinitionInvalid holds every finding."""
-    return _sure(*attempt(text, source=source, format=format), source=source)
+def load(
+    text: str, *, source: str = "<text>", format: Format | None = None, plugins: Find | None = None
+) -> Loaded:
+    """A definition from its text; DefinitionInvalid holds every finding. `plugins` is asked for what it mentions and
+    we do not have."""
+    return _sure(*attempt(text, source=source, format=format, plugins=plugins), source=source)
 
 
-def load_file(path: str | pathlib.Path) -> Loaded:
+def load_file(path: str | pathlib.Path, *, plugins: Find | None = None) -> Loaded:
     """A definition from a file, UTF-8; its ending says whether it is JSON."""
-    return _sure(*attempt_file(path), source=str(path))
+    return _sure(*attempt_file(path, plugins=plugins), source=str(path))
 
 
-def load_document(document: dict[str, Any], *, source: str = "<document>") -> Loaded:
+def load_document(
+    document: dict[str, Any], *, source: str = "<document>", plugins: Find | None = None
+) -> Loaded:
     """A definition from data that was never a text."""
-    return _sure(*attempt_document(document, source=source), source=source)
+    return _sure(*attempt_document(document, source=source, plugins=plugins), source=source)
 
 
 def attempt(
-    text: str, *, source: str = "<text>", format: Format | None = None
+    text: str,
+    *,
+    source: str = "<text>",
+    format: Format | None = None,
+    plugins: Find | None = None,
 ) -> tuple[Loaded | None, list[Finding]]:
     """As `load`, but gives what could be made of a wrong document too, and never raises."""
     text = text.removeprefix("\ufeff")
@@ -89,26 +101,30 @@ def attempt(
         return None, [_too_large(Place(source, 1, 1, ()))]
     if not is_unicode(text):
         message = "half of a surrogate pair stands for no character"
-        return None, [Finding("syntax", "error", message, Place(source, 1, 1, ()))]
+        return None, [Finding("syntax", "error", message, Place(source, 1, 1, ()), "leave it out")]
     reading = _read(text, source, format)
     lines = Lines(text)
-    findings = [_finding(problem, lines, source) for problem in reading.problems]
+    findings = fewer(_finding(problem, lines, source) for problem in reading.problems)
     if reading.root is None:
         if not findings:
             findings = [_not_a_definition(None, Place(source, 1, 1, ()))]
         return None, findings
     places = Places(reading.root, text)
-    return _build(reading.root.plain(), places, source, text, findings)
+    return _build(reading.root.plain(), places, source, text, findings, plugins)
 
 
-def attempt_file(path: str | pathlib.Path) -> tuple[Loaded | None, list[Finding]]:
+def attempt_file(
+    path: str | pathlib.Path, *, plugins: Find | None = None
+) -> tuple[Loaded | None, list[Finding]]:
     """As `load_file`, but raises only what the file system raises."""
     path = pathlib.Path(path)
     with path.open("rb") as file:
-        return attempt_bytes(file.read(BYTES_MAX + 1), source=str(path))
+        return attempt_bytes(file.read(BYTES_MAX + 1), source=str(path), plugins=plugins)
 
 
-def attempt_bytes(data: bytes, *, source: str) -> tuple[Loaded | None, list[Finding]]:
+def attempt_bytes(
+    data: bytes, *, source: str, plugins: Find | None = None
+) -> tuple[Loaded | None, list[Finding]]:
     """What a file holds; no more than one byte over BYTES_MAX need be read of it."""
     place = Place(source, 1, 1, ())
     if len(data) > BYTES_MAX:
@@ -118,11 +134,11 @@ def attempt_bytes(data: bytes, *, source: str) -> tuple[Loaded | None, list[Find
     except UnicodeDecodeError as error:
         message = f"not UTF-8: {error.reason} at byte {error.start}"
         return None, [Finding("syntax", "error", message, place, "save the file as UTF-8")]
-    return attempt(text, source=source)
+    return attempt(text, source=source, plugins=plugins)
 
 
 def attempt_document(
-    document: Any, *, source: str = "<document>"
+    document: Any, *, source: str = "<document>", plugins: Find | None = None
 ) -> tuple[Loaded | None, list[Finding]]:
     """As `load_document`, but gives what could be made of a wrong document too, and never raises."""
     problem = _not_json(document)
@@ -130,7 +146,7 @@ def attempt_document(
         path, message = problem
         hint = "give texts, numbers, true, false, null, lists and objects"
         return None, [Finding("wrong-type", "error", message, Place(source, 0, 0, path), hint)]
-    return _build(document, Places(), source, "", [])
+    return _build(document, Places(), source, "", [], plugins)
 
 
 def _read(text: str, source: str, format: Format | None) -> Reading:
@@ -144,23 +160,31 @@ def _read(text: str, source: str, format: Format | None) -> Reading:
 
 
 def _build(
-    document: Any, places: Places, source: str, text: str, findings: list[Finding]
+    document: Any,
+    places: Places,
+    source: str,
+    text: str,
+    findings: list[Finding],
+    plugins: Find | None,
 ) -> tuple[Loaded | None, list[Finding]]:
     if not isinstance(document, dict):
         place = Place(source, *places.nearest(()), ())
         return None, [*findings, _not_a_definition(document, place)]
     document = cast("dict[str, Any]", document)
-    complaint = complain(document, places, source)
+    mentioned = mentioned_in(document) if plugins is not None else None
+    vocabulary = plugins(mentioned) if plugins is not None and mentioned else PLAIN
+    complaint = complain(document, places, source, vocabulary)
     findings = in_order([*findings, *complaint.findings])
     if complaint.findings:
-        rest = repaired(document, complaint) if complaint.whole else None
+        rest = repaired(document, complaint, vocabulary) if complaint.whole else None
         if rest is None:
             return None, findings
         document = rest
-    full, moved = expand(document)
+    full, moved = expand(document, vocabulary)
     definition = msgspec.convert(full, Definition)
     warnings = tuple(finding for finding in findings if finding.level == "warning")
-    loaded = Loaded(definition, places.led_back(moved), source, warnings, text, full)
+    where = places.led_back(moved)
+    loaded = Loaded(definition, where, source, warnings, text, full, vocabulary)
     return loaded, findings
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast, get_args
 
+from penstock.core.vocabulary import mentioned_in
 from penstock.dsl.derive import OWN, sources
 from penstock.errors import Rejected
 from penstock.policy.topics import is_topic
@@ -30,6 +31,10 @@ def rewrite(source: Any, to: Way) -> Document:
     have = document.get("orchestration", "control")
     if have == to:
         return document
+    for language in sorted(mentioned_in(document).languages):
+        raise _impossible(
+            f"a condition in the language `{language}`", "is read by its plugin alone"
+        )
     if have == "rule" and to != "control":
         raise _impossible("a table of rules", "is rewritten as control flow alone")
     document = _to_control(document, have)

@@ -8,8 +8,9 @@ fields of which exactly one must be there.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from penstock.policy.durations import PATTERN as DURATION
@@ -19,6 +20,7 @@ from penstock.policy.retention import FOREVER
 Schema = dict[str, Any]
 
 ID = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+ID_CHARACTERS_MAX = 200
 LATER_DURATION = DURATION + r"|\$\{"
 URI = "https://penstock.dev/schema/definition-1.json"
 
@@ -29,6 +31,8 @@ class Kind:
 
     config: Schema = field(default_factory=dict[str, Any])
     needs: tuple[tuple[str, ...], ...] = ()
+    added: bool = False
+    """By a plugin, whose own schema says what the config holds (`verify/added.py`)."""
 
 
 def _ref(name: str) -> Schema:
@@ -51,7 +55,7 @@ _COUNT: Schema = {"title": "a whole number from 1", "type": "integer", "minimum"
 _OBJECT: Schema = {"title": "an object", "type": "object"}
 _SCHEMA: Schema = {"title": "a JSON Schema", "type": ["object", "boolean"]}
 _ANY: Schema = {}
-_ID: Schema = {"title": "an id", "type": "string", "pattern": ID}
+_ID: Schema = {"title": "an id", "type": "string", "pattern": ID, "maxLength": ID_CHARACTERS_MAX}
 
 KINDS: dict[str, Kind] = {
     "start": Kind(),
@@ -184,24 +188,40 @@ SHORTHAND: dict[str, Schema] = {
 }
 
 TASK_FIELDS = tuple(TASK)
-CONFIG_FIELDS = {name: tuple(kind.config) for name, kind in KINDS.items()}
+Added = tuple[tuple[str, tuple[str, ...]], ...]
+"""Types that plugins add, each with the fields of its config."""
 BODY_TYPES = tuple(name for name, kind in KINDS.items() if "body" in kind.config and name != "http")
 
 
-def beside(kind: str) -> tuple[str, ...]:
+def kinds_of(added: Added = ()) -> dict[str, Kind]:
+    """All types of task that there are."""
+    if not added:
+        return KINDS
+    more = {
+        name: Kind(dict.fromkeys(fields, _ANY), added=True)
+        for name, fields in added
+        if name not in KINDS
+    }
+    return {**KINDS, **more}
+
+
+def beside(fields: Iterable[str]) -> tuple[str, ...]:
     """Config fields that may be written beside `type`: those that no task has by the same name."""
-    return tuple(name for name in CONFIG_FIELDS[kind] if name not in TASK)
+    return tuple(name for name in fields if name not in TASK and name not in _WORDS)
 
 
-@cache
-def document_schema() -> Schema:
+_WORDS = frozenset({*SHORTHAND, "do"})
+
+
+@lru_cache(maxsize=64)
+def document_schema(added: Added = ()) -> Schema:
     """The schema; shared, so do not change it."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": URI,
         "description": "A Penstock workflow: tasks and the links between them.",
         **_object(_TOP, required=("id", "tasks"), title="a definition"),
-        "$defs": _defs(),
+        "$defs": _defs(kinds_of(added)),
     }
 
 
@@ -287,7 +307,7 @@ def _trigger() -> Schema:
     return _object(fields, title="a trigger")
 
 
-def _defs() -> Schema:
+def _defs(kinds: dict[str, Kind]) -> Schema:
     condition_fields: Schema = {"expression": _ref("expression"), "language": _NAME}
     source_fields: Schema = {
         "from": _NAME,
@@ -567,7 +587,7 @@ def _defs() -> Schema:
                 "x-needs": ["type", "do"],
                 "required": ["type"],
                 "properties": {
-                    "type": {"title": "a type of task", "enum": list(KINDS)},
+                    "type": {"title": "a type of task", "enum": list(kinds)},
                     "after": SHORTHAND["after"],
                 },
                 "allOf": [
@@ -579,24 +599,25 @@ def _defs() -> Schema:
                         },
                         "then": _ref(f"{name}Task"),
                     }
-                    for name in KINDS
+                    for name in kinds
                 ],
             },
         },
-        **{f"{name}Task": _task(name, kind) for name, kind in KINDS.items()},
+        **{f"{name}Task": _task(name, kind) for name, kind in kinds.items()},
     }
 
 
 def _task(name: str, kind: Kind) -> Schema:
-    own = {field: kind.config[field] for field in beside(name)}
+    own = {field: kind.config[field] for field in beside(kind.config)}
     extra: Schema = {"do": _NAME} if name == "activity" else {}
-    config = {**_object(kind.config), "title": f"the config of a task of type {name}"}
+    config = _OBJECT if kind.added else _object(kind.config)
+    config = {**config, "title": f"the config of a task of type {name}"}
     fields: Schema = {**TASK, **SHORTHAND, **own, **extra, "config": config}
     fields["type"] = {"title": "a type of task", "const": name}
     if name in ("signal", "event"):
         fields["timeout"] = _ref("signalTimeout")
     schema = _object(fields, title=f"a task of type {name}")
-    checks = [_needs(name, alternatives) for alternatives in kind.needs]
+    checks = [_needs(kind, alternatives) for alternatives in kind.needs]
     checks += [_not_both(_in_config(field), field) for field in own]
     if name == "activity":
         checks += [
@@ -608,12 +629,12 @@ def _task(name: str, kind: Kind) -> Schema:
     return schema
 
 
-def _needs(kind: str, alternatives: tuple[str, ...]) -> Schema:
+def _needs(kind: Kind, alternatives: tuple[str, ...]) -> Schema:
     """Exactly one of these fields, in the config or beside `type`."""
     options: list[Schema] = []
     for name in alternatives:
         written: list[Schema] = (
-            [{"required": [name]}] if name in beside(kind) or name == "name" else []
+            [{"required": [name]}] if name in beside(kind.config) or name == "name" else []
         )
         if name == "activity":
             written.append({"required": ["do"]})

@@ -31,6 +31,7 @@ from penstock.engine.bundle import (
 )
 from penstock.engine.erasure import acts, applied
 from penstock.engine.importing import check_takeable, head_of, taken_over
+from penstock.engine.plugins import plan_of
 from penstock.engine.sizes import COMMIT_BYTES_MAX
 from penstock.errors import (
     BundleDamaged,
@@ -41,12 +42,13 @@ from penstock.errors import (
     RevisionConflict,
     StoreCorrupt,
 )
-from penstock.model.codec import decode_definition, decode_event
+from penstock.model.codec import decode_event
 from penstock.ports.data import Archived
 from penstock.ports.store import Append, Appended, Query, Record, Row, RunKey, Snapshot, Stored
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
+    from penstock.ports.plugins import Plugins
 
 log = logging.getLogger("penstock.engine")
 
@@ -334,7 +336,9 @@ class Archives:
                     hint="both cannot be kept in one database",
                 )
         activities = engine.activities
-        await check_open(reader, fresh, served=lambda name: activities.get(name) is not None)
+        await check_open(
+            reader, fresh, served=lambda name: activities.get(name) is not None, plugins=self._engine.plugins
+        )  # fmt: skip
         if fresh:
             for definition in await asyncio.to_thread(lambda: list(reader.definitions())):
                 await engine.store.publish(definition)
@@ -395,14 +399,14 @@ def importable(path: Path, key: bytes | None, *, take_open: bool) -> Reader:
 
 
 async def check_open(
-    reader: Reader, wanted: Sequence[Indexed], *, served: Callable[[str], bool]
+    reader: Reader, wanted: Sequence[Indexed], *, served: Callable[[str], bool], plugins: Plugins
 ) -> None:
     """Whether those that are open can be taken over where these activities are served; needs no database."""
     taken = [indexed for indexed in wanted if indexed.row.open]
     if not taken:
         return
     rows = await asyncio.to_thread(lambda: list(reader.definitions()))
-    documents = {(row.id, row.version): row.document for row in rows}
+    found = {(row.id, row.version): row for row in rows}
     kept: dict[tuple[str, str], Plan] = {}
 
     async def plans(definition: str, version: str) -> Plan:
@@ -410,9 +414,9 @@ async def check_open(
         if version == FUNCTION:
             return kept.setdefault(key, FunctionPlan(definition))
         if key not in kept:
-            if key not in documents:
+            if key not in found:
                 raise BundleDamaged(reader.path, f"version {version} of `{definition}` is missing")
-            kept[key] = Plan(decode_definition(documents[key]))
+            kept[key] = await plan_of(None, plugins, found[key])
             kept[key].join(kin.setdefault(definition, {}), version)
         return kept[key]
 

@@ -159,7 +159,8 @@ class Attempts:
             node = entry.flow.locate(key)[2]
         except KeyError:
             return False
-        return node.type == "activity" and self._make.route(entry.flow, node).once
+        known = node.type == "activity" or node.added is not None
+        return known and self._make.route(entry.flow, node).once
 
     def hold(self, ticket: Ticket) -> None:
         """What came of the attempt is on its way to the store: nobody begins it before that is there."""

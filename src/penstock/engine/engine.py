@@ -31,6 +31,7 @@ from penstock.engine.inside import Inside
 from penstock.engine.listeners import Listeners
 from penstock.engine.observers import Observers
 from penstock.engine.outbox import Outbox
+from penstock.engine.plugins import plan_of
 from penstock.engine.programs import Programs
 from penstock.engine.projections import Projections
 from penstock.engine.queueing import Queueing
@@ -45,11 +46,11 @@ from penstock.engine.timers import Timers
 from penstock.engine.turns import Turns
 from penstock.errors import Busy, Fenced, NotFound, PenstockError, StoreError
 from penstock.model import commands as c
-from penstock.model.codec import decode_definition
 from penstock.ports.activities import Activities
 from penstock.ports.bus import Bus
 from penstock.ports.clock import Clock
 from penstock.ports.hints import Hints
+from penstock.ports.plugins import NoPlugins, Plugins
 from penstock.ports.programs import Functions, NoFunctions
 from penstock.ports.store import Owner, Record, Store
 
@@ -73,7 +74,9 @@ class Engine:
         functions: Functions | None = None,
         node: str = "node",
         settings: Settings | None = None,
+        plugins: Plugins | None = None,
     ) -> None:
+        self.plugins: Plugins = plugins or NoPlugins()
         self.store, self.activities, self.clock, self.hints, self.node = (
             store,
             activities,
@@ -85,6 +88,8 @@ class Engine:
         self.bus = bus
         self.functions: Functions = functions or NoFunctions()
         self.owner: Owner | None = None
+        self._settled = asyncio.Event()
+        """Set unless runs are being taken over."""
         self.owned_at = 0.0
         self.broken: BaseException | None = None
         self.timers = Timers(clock)
@@ -162,7 +167,7 @@ class Engine:
         self.timers.close()
         await self.errands.close()
         task, self._task = self._task, None
-        if task is None:
+        if task is None:  # pyright: ignore[reportUnnecessaryComparison]
             return  # closed by two at once, and the other was first
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -215,6 +220,7 @@ class Engine:
         """This process is the owner from now on; what it remembers may be old."""
         self.owner, self.position, self.owned_at = owner, position, self.clock.now()
         self.effects.take_over()
+        self._settled.clear()
         self.open_runs = 0
         self.admission.clear()
         self.routing.clear()
@@ -247,7 +253,7 @@ class Engine:
                     f"no version {version} of definition `{definition}`",
                     hint="take one that is registered, or none for the newest",
                 )
-            plan = self.know(definition, version, Plan(decode_definition(row.document)))
+            plan = self.know(definition, version, await plan_of(self.store, self.plugins, row))
         return plan
 
     def know(self, definition: str, version: str, plan: Plan) -> Plan:
@@ -287,7 +293,18 @@ class Engine:
         """All open runs are taken; what was put off meanwhile is looked at now."""
         for run_id in self.effects.taken_over():
             self.post(run_id, Item(None))
+        self._settled.set()
         self.admission.recovered()
+
+    async def until_recovered(self) -> None:
+        """All open runs are taken, or are not ours any more: till then not all are known that wait for something."""
+        while self.recovering and self.owner is not None:
+            await self._settled.wait()
+
+    def disown(self) -> None:
+        """The runs are not ours any more."""
+        self.owner = None
+        self._settled.set()
 
     def refresh(self, run_id: str) -> None:
         """A hint: the run may have changed in the store."""
@@ -313,7 +330,7 @@ class Engine:
         if self.owner is None:
             return
         log.error("owner.fenced", extra={"error": str(error)})
-        self.owner = None
+        self.disown()
         self.attempts.lost_ownership()
         self.observers.disturb(error)
 

@@ -19,7 +19,15 @@ from penstock.engine import points
 from penstock.engine.generations import Generations
 from penstock.engine.history import Entry
 from penstock.engine.inbox import Item
-from penstock.errors import Busy, NotFound, PenstockError, Rejected, RevisionConflict, StoreError
+from penstock.errors import (
+    Busy,
+    NotFound,
+    PenstockError,
+    PluginError,
+    Rejected,
+    RevisionConflict,
+    StoreError,
+)
 from penstock.model import commands as c
 from penstock.model.failure import failure_of
 from penstock.model.run import COMPLETED, Undo
@@ -104,6 +112,9 @@ class Errands:
                 number = ""
             except PASSING:
                 raise  # still owed
+            except PluginError as error:  # owed to whoever comes with the plugin
+                log.error("child.waits", extra={"run": run_id, "task": key, "error": str(error)})
+                return
             except PenstockError as error:
                 await self._child_refused(run_id, key, error)
                 return
@@ -210,6 +221,9 @@ class Errands:
             )
         except PASSING:
             raise  # still owed
+        except PluginError as error:  # owed until whoever takes it can be read
+            log.error("signal.waits", extra={"run": run_id, "error": str(error)})
+            return
         except PenstockError as error:
             refused = f"{error.code}: {error}"
         if points.reach is not None:

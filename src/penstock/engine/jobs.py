@@ -10,6 +10,7 @@ from penstock.core.decide import PRIORITIES
 from penstock.core.flow import Flow
 from penstock.core.plan import Formula, Node
 from penstock.core.values import Variables, decode
+from penstock.core.vocabulary import PREFIX
 from penstock.engine.queues import Ticket
 from penstock.model.intents import Call
 from penstock.model.job import Job
@@ -40,7 +41,8 @@ class Route:
             limits.heartbeat or (defaults and defaults.heartbeat) or (served and served.heartbeat)
         )
         self.patience = limits.schedule_to_start or (defaults and defaults.schedule_to_start)
-        self.once = bool(node.config.get("once")) or bool(served and served.once)
+        told = node.added is None and bool(node.config.get("once"))
+        self.once = told or bool(served and served.once)
         plan = flow.plan
         self.queue: str = plan.queue_of(node)
         self.priority = None if node.priority is None else PRIORITIES[node.priority]
@@ -68,7 +70,10 @@ class Jobs:
         known = node if node.shape is None else node.shape
         route = self._routes.get(known)
         if route is None:
-            activity = "http" if node.type == "http" else str(node.config.get("activity", ""))
+            if node.added is not None:
+                activity = PREFIX + node.type
+            else:
+                activity = "http" if node.type == "http" else str(node.config.get("activity", ""))
             route = self._routes[known] = Route(
                 flow, node, self._engine.activities.get(activity), activity
             )

@@ -131,8 +131,7 @@ class Outbox:
         page = await engine.store.follow(after=self._position, limit=PAGE)
         told = [(each, event) for each in page if (event := _published(each)) is not None]
         if told:
-            while engine.recovering and engine.owner is not None:  # noqa: ASYNC110  (not all who wait are known)
-                await asyncio.sleep(0.01)
+            await engine.until_recovered()
             rows = await engine.store.find_many(list({each.key for each, _ in told}))
             if points.reach is not None:
                 points.reach("outbox.before")

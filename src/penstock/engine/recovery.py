@@ -47,6 +47,8 @@ class Ownership:
         self._rounds = 0
         self._silent = 0
         """The token of an owner that was said to be silent."""
+        self._left = False
+        """Attempts of runs that cannot be read here may have begun in a dead process, and nobody has said so yet."""
         self.counts = {"runs": 0, "lost": 0}
 
     async def open(self, *, keep: bool = True) -> bool:
@@ -84,9 +86,10 @@ class Ownership:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
         if engine.owner is not None:
-            owner, engine.owner = engine.owner, None
+            owner = engine.owner
+            engine.disown()
             try:
-                if not engine.commits.untold and not engine.recovering:
+                if not engine.commits.untold and not engine.recovering and not self._left:
                     await engine.store.release(owner)
             except StoreError:
                 log.warning("owner.release_failed")
@@ -142,6 +145,7 @@ class Ownership:
             for run_id, entry in (await engine.history.load(rows)).items():
                 if isinstance(entry, Exception):
                     log.error("run.unreadable", extra={"run": run_id, "error": str(entry)})
+                    self._left = self._left or not clean
                     continue
                 self.counts["runs"] += 1
                 self._take(run_id, entry, clean=clean)

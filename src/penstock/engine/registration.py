@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.core.plan import Plan, ScopePlan
+from penstock.core.vocabulary import Find
 from penstock.dsl.algebra import Choice, Leaf, Parallel, Rest, Sequence
 from penstock.dsl.compose import Composition
 from penstock.dsl.finding import Finding, did_you_mean
 from penstock.dsl.load import Loaded, refused
 from penstock.engine.engine import Engine
+from penstock.engine.plugins import keep as keep_brought
 from penstock.engine.verdicts import Terms, digest_of, judge
 from penstock.errors import NotFound, Rejected, shown
 from penstock.model.codec import decode_definition, encode_definition
@@ -22,29 +24,35 @@ from penstock.verify.structure import Examined, check, examine_document, examine
 
 
 def examine(
-    source: Any, *, name: str = "<definition>", activities: Collection[str] | None = None
+    source: Any,
+    *,
+    name: str = "<definition>",
+    activities: Collection[str] | None = None,
+    plugins: Find | None = None,
 ) -> Examined:
     """A path, a text, a document as data, or a composition of the algebra, with all that is to be said about it."""
     if isinstance(source, Loaded):
         findings = [*source.findings, *check(source, activities=activities)]
         return Examined(source, findings, source.source)
     if isinstance(source, Composition):
-        return examine_document(source.document, source=source.id, activities=activities)
+        return examine_document(
+            source.document, source=source.id, activities=activities, plugins=plugins
+        )
     if isinstance(source, Leaf | Sequence | Parallel | Choice | Rest):
         raise Rejected(
             "algebra-invalid", "blocks have no id", hint='name them: compose("order", a >> b)'
         )
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
-        return examine_text(source, source=name, activities=activities)
+        return examine_text(source, source=name, activities=activities, plugins=plugins)
     if isinstance(source, str | Path):
         try:
-            return examine_file(source, activities=activities)
+            return examine_file(source, activities=activities, plugins=plugins)
         except (OSError, ValueError) as error:  # of a name that no file can have
             why = error.strerror if isinstance(error, OSError) else "no file has such a name"
             raise NotFound(
                 f"cannot read {shown(str(source))}: {why}", hint="give a file, a text or a dict"
             ) from error
-    return examine_document(source, source=name, activities=activities)
+    return examine_document(source, source=name, activities=activities, plugins=plugins)
 
 
 async def register(
@@ -59,16 +67,22 @@ async def register(
     """Keep a version; the same content again is a no-op. See `engine/verdicts.py` for `force` and `strict`."""
     terms = Terms(by, force, strict)
     terms.check()
-    examined = examine(source, name=name, activities=engine.activities.names() or None)
+    examined = examine(
+        source,
+        name=name,
+        activities=engine.activities.names() or None,
+        plugins=engine.plugins.added,
+    )
     loaded = examined.accepted()
     definition = loaded.definition
-    plan = Plan(definition)
+    plan = Plan(definition, loaded.vocabulary)
     findings = [*examined.findings, *misfits(engine.activities, loaded, plan)]
     if any(f.level == "error" for f in findings):
         raise refused(findings, loaded.source)
     digest = digest_of(definition)
     found, known = await judge(engine, loaded, plan, digest, findings, terms)
     findings += found
+    await keep_brought(engine, definition, digest)
     row = DefinitionRow(
         id=definition.id, version=definition.version, number=0, document=encode_definition(definition),
         digest=digest, created_at=engine.clock.now(), created_by=by,

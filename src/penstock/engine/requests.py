@@ -27,6 +27,7 @@ from penstock.errors import (
     Busy,
     NotFound,
     PenstockError,
+    PluginError,
     Rejected,
     RevisionConflict,
     StoreError,
@@ -288,7 +289,7 @@ class Requests:
                 await self._check_same(row, request.definition, _digest(request.input))
         except ValueUnfit as error:
             return await self._refuse(request, error)
-        except (StoreError, Busy, RevisionConflict) as error:
+        except (StoreError, Busy, RevisionConflict, PluginError) as error:
             log.warning("request.waits", extra={"run": request.id, "error": str(error)})
             return False  # says nothing of the request: the next look takes it again
         except (PenstockError, msgspec.MsgspecError) as error:

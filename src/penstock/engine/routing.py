@@ -154,8 +154,7 @@ class Routing:
         """Work off what was kept, in order; those published first come first, whichever was asked for."""
         engine = self._engine
         async with self._turn:
-            while engine.recovering and engine.owner is not None:  # noqa: ASYNC110  (not all runs are known)
-                await asyncio.sleep(0.01)
+            await engine.until_recovered()
             while page := await engine.store.records(KIND, limit=PAGE):
                 for record in page:
                     if engine.owner is None:

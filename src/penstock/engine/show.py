@@ -97,7 +97,7 @@ def _note_event(event: e.Event, tasks: dict[str, TaskView]) -> None:
         case e.TaskFailed():
             tasks[event.key] = TaskView(
                 key=event.key,
-                status="FAILED",
+                status="CANCELLED" if event.cancelled else "FAILED",
                 error=event.failure,
                 attempts=event.attempt,
                 ended_at=event.at,

@@ -120,7 +120,10 @@ async def judge(
     if worth:
         await _keep(engine, id, worth, terms, forced=bool(bad))
         codes = sorted({each.code for each in worth})
-        log.warning("definition.unproved", extra={"definition": definition.id, "codes": codes})
+        log.warning(
+            "definition.unproved: `%s`: %s; `penstock verify` says where and what to do",
+            definition.id, ", ".join(codes), extra={"definition": definition.id, "codes": codes},
+        )  # fmt: skip
     return found, known
 
 
@@ -131,7 +134,9 @@ def verified(
     signatures: Mapping[str, Signature] | None,
 ) -> list[Finding]:
     """What the rules after structure find; the same question is answered once in a process."""
-    known = repr((loaded.source, sorted((signatures or {}).items()), signatures is None))
+    known = repr(
+        (loaded.source, sorted((signatures or {}).items()), signatures is None, loaded.vocabulary)
+    )
     key = sha256(b"\n".join([digest, loaded.text.encode("utf-8", "replace"), known.encode()]))
     question = key.digest()
     found = _found.get(question)

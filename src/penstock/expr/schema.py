@@ -54,6 +54,10 @@ class Schema:
                 break
         return "; ".join(found)
 
+    def errors(self, value: Any) -> Iterable[Any]:
+        """Each with `instance_path`, `instance`, `kind` and `message`, as the validator gives them."""
+        return () if self._validator.is_valid(value) else self._errors(value)
+
     def _errors(self, value: Any) -> Iterable[Any]:
         """All errors are made at once, so that of a large value only the first is asked for."""
         if not _large(value):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ExpressionError
 from penstock.expr import library, library_lists, library_math, library_strings, library_times
@@ -61,6 +61,9 @@ from penstock.expr.types import (
 )
 from penstock.expr.values import TYPE_VALUES, kind_of
 
+if TYPE_CHECKING:
+    from penstock.expr.language import Language
+
 __all__ = [
     "BOOL",
     "BYTES",
@@ -95,6 +98,8 @@ class Environment:
 
     variables: Mapping[str, Type] = field(default_factory=dict[str, Type])
     allow_unknown: bool = False
+    languages: Mapping[str, Language] = field(default_factory=dict[str, "Language"])
+    """Those beside CEL that conditions may be written in."""
 
 
 @dataclass(slots=True)
@@ -231,7 +236,7 @@ class _Checker:
         if operand.name == "optional":
             return self._field(operand.params[0], name, position, True)
         if operand.dynamic:
-            return DYN
+            return _soft_part(operand, name)
         if operand.name != "map":
             return self._mismatch(f"{operand} has no fields, so no `{name}`", position)
         if operand.fields is not None:
@@ -262,7 +267,8 @@ class _Checker:
                     if not comparable(inner.params[0], key) or key.name == "null":
                         self._mismatch(f"{inner} has no {key} keys", node.key.position)
             case "dyn" | "free":
-                found = DYN
+                literal = node.key.value if isinstance(node.key, Literal) else None
+                found = _soft_part(inner, literal)
             case _:
                 found = self._mismatch(f"{inner} cannot be indexed", node.position)
         if node.optional or operand.name == "optional":
@@ -419,7 +425,8 @@ class _Checker:
             case "map":
                 key, value = source.params
             case "dyn" | "free":
-                pass
+                if source.soft is not None and source.soft.name == "list":
+                    value = source.soft.params[0]
             case _:
                 self._mismatch(f"{node.kind}() needs a list or a map, not {source}", node.position)
         if node.second is not None:
@@ -459,6 +466,17 @@ class _Checker:
         if body.name != "optional" and not body.dynamic:
             self._mismatch(f"optFlatMap() needs an optional, not {body}", node.body.position)
         return body if body.name == "optional" else optional_of(DYN)
+
+
+def _soft_part(operand: Type, name: object) -> Type:
+    """What is known of a part of DYN, by its name (of a list: whatever its index is)."""
+    known = operand.soft
+    if known is None:
+        return DYN
+    if known.name == "list":
+        return known.params[0]
+    fields = known.fields or {}
+    return fields.get(name, known.params[1]) if isinstance(name, str) else DYN
 
 
 def _ordered(left: Type, right: Type) -> bool:

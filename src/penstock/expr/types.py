@@ -22,6 +22,9 @@ class Type:
     fields: Mapping[str, Type] | None = field(default=None, hash=False)
     required: frozenset[str] = frozenset()
     closed: bool = False
+    soft: Type | None = field(default=None, hash=False)
+    """Of DYN: the list or map that it is if it is any, which says where whole numbers are read as doubles; nothing
+    is refused because of it."""
 
     def __str__(self) -> str:
         if self.fields is not None:
@@ -66,6 +69,27 @@ BY_NAME = {
     t.name: t
     for t in (DYN, FREE, NULL, BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION, TYPE)
 }
+
+
+def softened(known: Type) -> Type | None:
+    """Of a type only where its doubles are, for a value that may be null or missing too; None if there are none."""
+    if known.reads_double:
+        return NUMBER_OR_NULL
+    if known.name == "list":
+        inner = softened(known.params[0])
+        return None if inner is None else Type("dyn", soft=list_of(inner))
+    if known.name != "map":
+        return None
+    rest = softened(known.params[1])
+    fields = {name: softened(one) for name, one in (known.fields or {}).items()}
+    if rest is None and all(one is None for one in fields.values()):
+        return None
+    return soft_object({name: one or DYN for name, one in fields.items()}, rest or DYN)
+
+
+def soft_object(fields: Mapping[str, Type], rest: Type = DYN) -> Type:
+    """DYN of whose fields, if it has them, something is known."""
+    return Type("dyn", soft=Type("map", (STRING, rest), dict(fields)))
 
 
 def list_of(element: Type) -> Type:

@@ -135,6 +135,8 @@ class RunMigrated(_Event, frozen=True, tag="run_migrated"):
     """The run's own timeout ends it then."""
     by: str | None = None
     reason: str = ""
+    keyed: bool = False
+    """What renamed tasks appended has its place by their names of today."""
 
 
 class RunBegun(_Event, frozen=True, tag="run_begun"):
@@ -228,6 +230,8 @@ class TaskFailed(_Event, frozen=True, tag="task_failed"):
     logs: tuple[LogLine, ...] = ()
     by: str | None = None
     """Who failed it by hand."""
+    cancelled: bool = False
+    """It was told to stop with its run, and did: it is CANCELLED, and no action of `onError` is taken."""
 
 
 class TaskSkipped(_Event, frozen=True, tag="task_skipped"):

@@ -23,6 +23,7 @@ _OURS = (
     "penstock.sdk.worker",
     "penstock.sdk.threads",
     "penstock.sdk.child",
+    "penstock.sdk.plugins",
 )
 
 

@@ -16,18 +16,21 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.core.vocabulary import PREFIX
 from penstock.errors import Rejected
 from penstock.model.failure import Failure
 from penstock.model.job import Broken, Cut, Done, Job, Outcome
 from penstock.model.payload import encode_payload
 from penstock.ports.activities import Served
 from penstock.ports.clock import Clock, Handle
+from penstock.ports.plugins import NoPlugins, Plugins
 from penstock.sdk.activities.http import Http
 from penstock.sdk.attempt import CURRENT, Attempt, current
 from penstock.sdk.child import refuse_in_child
 from penstock.sdk.deadlines import Deadlines
 from penstock.sdk.logs import Logs, Numbered
 from penstock.sdk.outcome import broken, perform, returned
+from penstock.sdk.plugins import Executors
 from penstock.sdk.processes import Processes
 from penstock.sdk.tap import close_tap, open_tap
 from penstock.sdk.threads import Beside, Threads
@@ -120,8 +123,10 @@ class LocalActivities:
         processes: int | None = None,
         secrets: Secrets | None = None,
         watch: bool = True,
+        plugins: Plugins | None = None,
     ) -> None:
-        """`secrets` finds a secret by its name; `watch=False` leaves out the thread that reports a blocked loop."""
+        """`secrets` finds a secret by its name; `watch=False` leaves out the thread that reports a blocked loop; `plugins`
+        have the executors of types that are not ours."""
         refuse_in_child()
         if threads < 1 or (processes is not None and processes < 1):
             raise Rejected("limit-invalid", "at least one thread and one process are needed")
@@ -130,6 +135,7 @@ class LocalActivities:
         self._http = Http()
         self._entries = {entry.name: entry for entry in registry}
         self._entries["http"] = entry_of(self._http, name="http")
+        self._executors = Executors(plugins or NoPlugins())
         self._open: dict[Any, Execution] = {}
         self._late: dict[Execution, None] = {}
         self._listeners: list[Callable[[Job, Any], None]] = []
@@ -168,11 +174,18 @@ class LocalActivities:
     # What the engine asks.
 
     def get(self, name: str) -> Served | None:
-        entry = self._entries.get(name)
+        entry = self._entries.get(name) or self._added(name)
         return None if entry is None else entry.served
 
+    def _added(self, name: str) -> Entry | None:
+        """Of a type that a plugin added, made when it is first asked for."""
+        entry = self._executors.entry(name)
+        if entry is not None:
+            self._entries[name] = entry
+        return entry
+
     def names(self) -> list[str]:
-        return [name for name in self._entries if name != "http"]
+        return [name for name in self._entries if name != "http" and not name.startswith(PREFIX)]
 
     def signature(self, name: str) -> Signature | None:
         from penstock.sdk.signatures import signature_of  # late: the verifier is heavy
@@ -207,7 +220,7 @@ class LocalActivities:
 
     def begin(self, job: Job, report: Report) -> None:
         loop = self._loop or self._bind()
-        entry = self._entries.get(job.activity)
+        entry = self._entries.get(job.activity) or self._added(job.activity)
         if entry is None or self._closing:
             loop.call_soon(report, job, _unknown(job) if entry is None else Cut())
             return
@@ -293,6 +306,7 @@ class LocalActivities:
             self._beside.close()
         await self._processes.close()
         await self._http.close()
+        await self._executors.close()
         if self._watchdog is not None:
             self._watchdog.close()
         if self._tapped:

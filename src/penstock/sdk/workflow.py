@@ -15,6 +15,7 @@ from datetime import timedelta
 from math import isfinite
 from typing import Any, TypeVar, cast, overload
 
+from penstock.core.vocabulary import PREFIX
 from penstock.errors import Rejected
 from penstock.model.definition import Retry, Timeouts
 from penstock.ports.activities import Served
@@ -117,7 +118,7 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         for each in activities:
             entry = entry_of(each)
-            if entry.name in RESERVED:
+            if entry.name in RESERVED or entry.name.startswith(PREFIX):
                 raise _invalid(
                     f"the name `{entry.name}` belongs to a built-in activity",
                     hint=f"@activity(name=…) gives {_described(each)} another",

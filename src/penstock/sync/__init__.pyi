@@ -577,4 +577,5 @@ def open(
     threads: int | None = None,
     processes: int | None = None,
     node: str | None = None,
+    plugins: Mapping[str, Any] | None = None,
 ) -> Engine: ...

@@ -71,7 +71,7 @@ class Performance:
 
 async def act(loaded: Loaded, scenario: Scenario) -> Performance:
     """Run it, and look."""
-    plan = Plan(loaded.definition)
+    plan = Plan(loaded.definition, loaded.vocabulary)
     moments, stage, stopped = await _acted(loaded, plan, scenario.input, scenario.steps)
     if scenario.shows.twin is None or stopped:
         seen = judge(scenario.shows, stage, None, stopped)

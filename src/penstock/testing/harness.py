@@ -7,11 +7,12 @@ Nothing sleeps; activities that really wait (for a thread, a socket) are waited 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from heapq import heappop, heappush
 from typing import Any
 
+from penstock.adapters.entry_points import InstalledPlugins
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.memory_bus import MemoryBus
 from penstock.engine.engine import Engine as Core
@@ -144,10 +145,13 @@ async def harness(
     store: Store | None = None,
     clock: SkipClock | None = None,
     settings: Settings | None = None,
+    plugins: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[Harness]:
-    """`async with harness(activities=[…]) as engine:` on a memory store, or on the one given."""
+    """`async with harness(activities=[…]) as engine:` on a memory store, or on the one given; `plugins` are those of
+    `penstock.open`, and no others."""
     clock = clock or SkipClock()
-    worker = LocalActivities(Registry(activities), clock, watch=False)
+    added = InstalledPlugins(plugins, installed=False)
+    worker = LocalActivities(Registry(activities), clock, watch=False, plugins=added)
     core = Core(
         store or MemoryStore(clock=clock.now),
         worker,
@@ -155,6 +159,7 @@ async def harness(
         bus=MemoryBus(clock),
         functions=Functions(workflows, guard=guard),
         settings=settings or Settings(drain_seconds=0),
+        plugins=added,
     )
     ownership = Ownership(core)
     runs = LocalRuns(core, ownership)

@@ -206,9 +206,7 @@ class Judge:
             self.note(f"two tasks have the idempotency key {job.idempotency_key}")
         shadow = self.shadows.get((job.run_id, job.generation))
         if shadow is None:
-            self.note(
-                f"`{job.key}` of run {job.run_id} begins before its run is on disk"
-            )
+            self.note(f"`{job.key}` of run {job.run_id} begins before its run is on disk")
             return
         run = shadow.flow.run
         if job.undo:
@@ -240,9 +238,7 @@ class Judge:
         if run_id not in self.newest:
             self.note(f"run {run_id} is answered for, and is not on disk")
         elif command_id and command_id not in self.accepted.get(run_id, ()):
-            self.note(
-                f"command {command_id} to run {run_id} is answered, and is not on disk"
-            )
+            self.note(f"command {command_id} to run {run_id} is answered, and is not on disk")
 
     # --- at the end ------------------------------------------------------------------------------------------
 
@@ -259,6 +255,4 @@ class Judge:
 
     def _broken(self, shadow: Shadow, problem: str) -> None:
         run = shadow.flow.run
-        self.note(
-            f"run {run.id} generation {run.generation} at {run.revision}: {problem}"
-        )
+        self.note(f"run {run.id} generation {run.generation} at {run.revision}: {problem}")

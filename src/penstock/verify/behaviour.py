@@ -25,7 +25,7 @@ from penstock.verify.driving import (
     ran,
 )
 from penstock.verify.fragments import Exploration
-from penstock.verify.knowledge import asked_at
+from penstock.verify.knowledge import asked_at, knowledge_of
 from penstock.verify.models import Trail
 from penstock.verify.mutexes import Holding, suspects
 from penstock.verify.outputs import output_schema
@@ -55,11 +55,9 @@ HINTS = {
 
 
 def check_behaviour(subject: Subject) -> None:
-    count = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
-    if count > subject.budget.tasks:
-        message = (
-            f"its behaviour is not explored: it has {count} tasks, more than {subject.budget.tasks}"
-        )
+    large = subject.too_large()
+    if large:
+        message = f"its behaviour is not explored: {large}"
         root = subject.plan.root
         where, hint = place(root, root.entry.id), "put parts of it into subworkflows"
         subject.doubt(RULE, "too-many-states", where, message, hint, key=True)
@@ -90,6 +88,9 @@ def schemas_of(subject: Subject) -> dict[Read, object]:
     definition = subject.definition
     if definition.input_schema is not None:
         found["input",] = definition.input_schema
+    for name, schema in knowledge_of(subject).data.types.items():
+        if schema is not None and schema is not False:
+            found["data", name] = schema
     outputs: dict[str, list[object]] = {}
     for scope in subject.plan.scopes.values():
         for node in scope.nodes.values():
@@ -350,6 +351,11 @@ class Behaviour:
             found = self.driver.drive(route, seen.until(begun(path)))
             if found is not None or path in seen.paths:
                 return True
+            if any(read[0] == "data" for guard, _ in route.asks for read in guard.expression.reads):
+                for given in self.driver.cases.inputs([guard for guard, _ in route.asks]):
+                    self.driver.drive(route, seen.until(begun(path)), given=given)
+                    if path in seen.paths:
+                        return True
         return False
 
     def _unseen(self, missing: list[str], wanted: dict[str, ScopePlan]) -> None:

@@ -11,14 +11,16 @@ from dataclasses import replace
 
 from penstock.core.plan import Edge, Guard, Node, ScopePlan
 from penstock.dsl.finding import Finding, Path
-from penstock.expr.compile import Expression
+from penstock.expr.compile import Expression, compile_expression
 from penstock.verify.driving import Goal, begun, failing
 from penstock.verify.knowledge import Known, knowledge_of
+from penstock.verify.models import silent
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
-from penstock.verify.scenario import Shows
+from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.types import TaskType
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.3"
@@ -60,6 +62,8 @@ class Branches:
                 elif node.gateway is None and node.loop is None and any(e.guard for e in outs):
                     self._choices += 1
                     self._links(scope, node, outs)
+                if node.loop is None and not silent(node):
+                    self._handlers(scope, node)
         self._say_untyped()
         if self._sound:
             message = "every choice has a branch for every case, and no condition can fail"
@@ -94,6 +98,19 @@ class Branches:
         for edge in outs:
             if edge.guard is not None:
                 self._one(scope, node, edge, known, [])
+
+    def _handlers(self, scope: ScopePlan, node: Node) -> None:
+        """Conditions that are asked once the task has failed: can they fail too?"""
+        guarded = [o.edge for o in node.outs if o.edge.on != "success" and o.edge.guard is not None]
+        if not guarded:
+            return
+        known = self._knowledge.before(scope, node)
+        own = replace(known.types.tasks.get(node.id, TaskType()), statuses=("FAILED",))
+        types = replace(known.types, tasks={**known.types.tasks, node.id: own})
+        known = replace(known, types=types, over=known.over | {node.id})
+        failed = compile_expression(f'tasks["{node.id}"].status == "FAILED"')
+        for edge in guarded:
+            self._fails(scope, node, edge, known, [(failed, True)], _link(scope, node, edge))
 
     def _one(
         self, scope: ScopePlan, node: Node, edge: Edge, known: Known, earlier: list[Ask]
@@ -138,7 +155,7 @@ class Branches:
                         self._untyped.setdefault(_source(read), []).append((where, ".".join(read)))
                     return
                 goal = self._failing(scope, node, edge)
-                self._refute("branch-fails", where, message, answer, goal)
+                self._refute("branch-fails", where, message, answer, goal, node, [edge])
 
     def _large(self, asks: list[Ask], known: Known, where: Path, guard: Guard) -> None:
         """Fails only where numbers leave their 64 bits."""
@@ -201,7 +218,7 @@ class Branches:
                     return
                 self._withdraw("no-branch", where)
                 goal = failing("no-branch", target)
-                self._refute("no-branch", where, message, answer, goal, key=True)
+                self._refute("no-branch", where, message, answer, goal, node, branches, key=True)
 
     def _is_back(self, node: Node, default: str) -> bool:
         return any(out.edge.target == default and out.role != 0 for out in node.outs)
@@ -222,7 +239,7 @@ class Branches:
             if not isinstance(self._solve(narrower, known), Solution):
                 continue  # a cascade, from narrow to wide
             path = f"{scope.path}/{first.target}" if scope.path else first.target
-            scenario = self._player.play(answer, begun(path))
+            scenario = self._show(answer, begun(path), node, [first, second])
             if scenario is None:
                 continue
             self._sound = False
@@ -251,16 +268,24 @@ class Branches:
         message: str,
         answer: Solution,
         goal: Goal,
+        node: Node,
+        branches: list[Edge],
         *,
         key: bool = False,
     ) -> None:
         self._sound = False
-        scenario = self._player.play(answer, goal)
+        scenario = self._show(answer, goal, node, branches)
         if scenario is not None:
             self._subject.refute(RULE, code, where, message, scenario, HINTS[code], key=key)
             return
         reason = "no run was found that comes there with such values"
         self._subject.doubt(RULE, code, where, f"perhaps {message}: {reason}", HINTS[code], key=key)
+
+    def _show(
+        self, answer: Solution, goal: Goal, node: Node, branches: list[Edge]
+    ) -> Scenario | None:
+        reads = {read for e in branches if e.guard is not None for read in e.guard.expression.reads}
+        return self._player.show(self._subject.driver, node, sorted(reads), answer, goal)
 
     def _unknown(
         self, code: str, where: Path, message: str, answer: Unknown, *, key: bool = False

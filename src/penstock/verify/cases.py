@@ -29,10 +29,14 @@ TRIES_MAX = 6_000
 """Combinations of values that are tried for one question."""
 QUESTIONS_MAX = 200
 """Put to the solver in one verification."""
+INPUTS_MAX = 24
+"""Inputs that are tried for one task behind a condition over data."""
 SETTABLE = frozenset({"input", "tasks"})
 """Roots of what can be chosen from outside."""
 READS_MAX, CONSTANTS_MAX = 24, 400
 """What the conditions of one question may read and compare with; each of it multiplies the combinations."""
+NAMED_MAX = 300
+"""Values of an `enum` that are tried."""
 _ABSENT = object()
 _LOST = object()
 """What it would be part of is not there either, or no object."""
@@ -159,6 +163,22 @@ class Cases:
             found.update(one)
         return found
 
+    def inputs(self, guards: Sequence[Guard]) -> Iterator[Values]:
+        """A few inputs that may make a difference to what is computed, where no one can say which."""
+        constants = [each for guard in guards for each in _constants(guard.expression.tree)]
+        schema = self._schemas.get(("input",))
+        found: Any = resolve(schema, schema)
+        fields: Any = found.get("properties") if hasattr(found, "get") else None
+        count = 0
+        for name in cast("Mapping[str, Any]", fields or {}):
+            read = ("input", name)
+            for value in self._candidates(read, constants, sure=False):
+                count += 1
+                if count > INPUTS_MAX:
+                    return
+                if value is not _ABSENT:
+                    yield {read: value}
+
     def _solution(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
         if self._types is None:
             return None
@@ -183,7 +203,12 @@ class Cases:
     def _plain(self, read: Read) -> bool:
         """Nothing is asked of it that a few values might miss: a pattern, a length, a multiple."""
         schema, _ = self._schema(read)
-        return schema is None or bool({"enum", "const"} & schema.keys()) or schema.keys() <= _PLAIN
+        if schema is None or "const" in schema:
+            return True
+        named = schema.get("enum")
+        if isinstance(named, list):
+            return len(cast("list[Any]", named)) <= NAMED_MAX
+        return schema.keys() <= _PLAIN
 
     def _surely_object(self, read: Read) -> bool:
         """It is there and an object, so that `has` of a part of it can't fail."""
@@ -394,7 +419,7 @@ def _examples(schema: Any) -> list[Any]:
     if not isinstance(schema, dict):
         return []
     node = cast("dict[str, Any]", schema)
-    found: list[Any] = [*node.get("enum", ()), *node.get("examples", ())]
+    found: list[Any] = [*node.get("enum", ())[:NAMED_MAX], *node.get("examples", ())[:NAMED_MAX]]
     if "const" in node:
         found.append(node["const"])
     for name in ("minimum", "maximum"):

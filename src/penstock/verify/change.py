@@ -20,6 +20,7 @@ from penstock.core.migration import check_mapping, survey
 from penstock.core.plan import Guard, Plan
 from penstock.core.turn import turn
 from penstock.core.values import Fault, encode
+from penstock.core.vocabulary import PLAIN, Find, mentioned
 from penstock.errors import PenstockError
 from penstock.model import commands as c
 from penstock.model.codec import decode_run, encode_run
@@ -81,12 +82,13 @@ def change(
     mapping: Mapping[str, str] | None = None,
     *,
     budget: int = STATES_MAX,
+    plugins: Find | None = None,
 ) -> Change:
-    """The table of where runs stand and whether they can move."""
+    """The table of where runs stand and whether they can move; `plugins` has what the versions mention and we do not."""
     mapping = dict(mapping or {})
     check_mapping(mapping, before, after)
     kin: dict[str, Plan] = {}
-    old, new = _bare(before), _bare(after)
+    old, new = _bare(before, plugins), _bare(after, plugins)
     old.join(kin, "old")
     new.join(kin, "new")
     found: dict[tuple[str, ...], _Seen] = {}
@@ -104,9 +106,10 @@ def change(
     return Change(before.version, after.version, mapping, rows, min(states, budget), complete)
 
 
-def _bare(definition: Definition) -> Plan:
+def _bare(definition: Definition, plugins: Find | None) -> Plan:
     """A plan that takes any value."""
-    plan = Plan(definition)
+    wanted = mentioned(definition)
+    plan = Plan(definition, plugins(wanted) if plugins is not None and wanted else PLAIN)
     plan.input_schema = None
     for scope in plan.scopes.values():
         for node in scope.nodes.values():

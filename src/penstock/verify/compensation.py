@@ -12,7 +12,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from penstock.core.keys import static
-from penstock.core.plan import Node, ScopePlan
+from penstock.core.plan import INTERNAL, Node, ScopePlan
 from penstock.verify.driving import Driver, Route
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Scenario, Shows
@@ -46,13 +46,10 @@ class Compensation:
         self._orders = Orders(subject.plan)
         self._scenarios: dict[str, Scenario] = {}
         """By static path: a run that fails and leaves it as it is."""
-        self._cleared: set[str] = set()
-        """Tasks after which everything was let fail, and no run failed with them in place."""
 
     def check(self) -> None:
         exposed = [one for one in self._lasting() if next(self._failing(*one), None) is not None]
         self._play(exposed)
-        exposed = [one for one in exposed if one[1].path not in self._cleared]
         if not exposed:
             message = "every task with effects has a way back, or nothing fails after it"
             self._subject.prove(RULE, message)
@@ -90,7 +87,7 @@ class Compensation:
                     yield scope, node
 
     def _failing(self, scope: ScopePlan, node: Node) -> Iterator[Place]:
-        """What may fail once that task is over, the last first."""
+        """What may fail so that the run does, with that task done; the last first."""
         inner: Node | None = None
         cursor: ScopePlan | None = scope
         while cursor is not None:
@@ -98,12 +95,20 @@ class Compensation:
             at = inner or node
             for id in reversed(order.line):
                 other = cursor.nodes[id]
-                if other is not at and _after(order, at.id, id):
-                    yield from _fallible(cursor, other)
+                if other is not at and _beyond(cursor, order, at, other):
+                    yield from filter(self._runs, _fallible(cursor, other))
             if at is not node and (at.type in ("map", "loop") or at.loop is not None):
-                yield from _fallible(cursor, at)  # another pass or item
+                yield from filter(self._runs, _fallible(cursor, at))  # another pass or item
             inner = cursor.parent.nodes[cursor.owner] if cursor.parent is not None else None
             cursor = cursor.parent
+
+    def _runs(self, one: Place) -> bool:
+        """Some run begins it, as far as is known."""
+        driver = self._subject.driver
+        if driver is None:
+            return True
+        explored = driver.holder(one[1].path).explored
+        return explored.over or one[1].id in explored.fired
 
     # --- showing it ----------------------------------------------------------------------------------------------
 
@@ -114,16 +119,13 @@ class Compensation:
         wanted = {node.path for _, node in exposed}
         plays, begun = 0, driver.steps
         for scope, node in exposed[: NAMED_MAX + 1]:
-            later = list(islice(self._failing(scope, node), EACH_MAX + 1))
-            for _, failing in later[:EACH_MAX]:
+            for _, failing in islice(self._failing(scope, node), EACH_MAX):
                 if node.path in self._scenarios:
                     break
                 if plays >= PLAYS_MAX or driver.steps - begun > STEPS_MAX:
                     return
                 plays += 1
                 self._fail(driver, node, failing, wanted)
-            if node.path not in self._scenarios and len(later) <= EACH_MAX:
-                self._cleared.add(node.path)
 
     def _fail(self, driver: Driver, node: Node, failing: Node, wanted: set[str]) -> None:
         """A run in which the one task completes and the other fails; whatever it shows is kept."""
@@ -135,7 +137,8 @@ class Compensation:
                 return
             there = driver.route_to(holder, trail)
             route.asks += there.asks
-            route.acts += [act for act in there.acts if act not in route.acts]
+            own = ("complete", failing.path)
+            route.acts += [act for act in there.acts if act not in route.acts and act != own]
         # All else that is open completes first.
         known = {("complete", failing.path), *route.acts}
         for around in self._plan.scopes.values():
@@ -170,6 +173,10 @@ class Compensation:
 
 def effects(node: Node) -> str:
     """What a task may leave behind, in words; empty: nothing."""
+    if node.added is not None:
+        if node.task.reads and not node.task.writes:
+            return ""
+        return node.added.leaves(node.config)
     match node.type:
         case "activity":
             if node.task.reads and not node.task.writes:
@@ -196,9 +203,27 @@ def _given(node: Node, name: str) -> bool:
     return any(given.name == name for given in node.inputs)
 
 
-def _after(order: Order, first: str, second: str) -> bool:
-    """The second may fail when the first is over."""
-    return order.leads(first, second) or order.concurrent(first, second)
+def _beyond(scope: ScopePlan, order: Order, task: Node, other: Node) -> bool:
+    """The other may fail when the task is over, or before it and yet lead to it."""
+    if order.leads(task.id, other.id) or order.concurrent(task.id, other.id):
+        return True
+    if not order.leads(other.id, task.id):
+        return False
+
+    def leads(id: str) -> bool:
+        return id == task.id or order.leads(id, task.id)
+
+    inside = [out for out in other.outs if out.role == INTERNAL]
+    if any(out.edge.on == "always" and leads(out.target) for out in inside):
+        return True  # what an `always` link leads to still runs, then the run fails
+    # A join that does not wait for all: what leads to it may still be under way.
+    return any(
+        join.join == "n"
+        and other.id not in join.cancels
+        and order.leads(other.id, join.id)
+        and leads(join.id)
+        for join in scope.nodes.values()
+    )
 
 
 def _fallible(scope: ScopePlan, node: Node) -> Iterator[Place]:
@@ -213,5 +238,5 @@ def _fallible(scope: ScopePlan, node: Node) -> Iterator[Place]:
             yield from _fallible(inner, other)
         return
     waits = node.type in ("signal", "form") and "timeout" in node.config
-    if node.type in ("activity", "http", "subworkflow") or waits:
+    if node.works or node.type == "subworkflow" or waits:
         yield scope, node

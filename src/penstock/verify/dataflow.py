@@ -18,7 +18,7 @@ from penstock.expr.compile import Expression, compile_expression
 from penstock.expr.tree import Binary, Literal
 from penstock.expr.typecheck import check
 from penstock.model.run import PENDING
-from penstock.verify.cases import ABSENT, Read, Values
+from penstock.verify.cases import Read
 from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
 from penstock.verify.escapes import Escape, dead, fails, not_done
@@ -31,7 +31,7 @@ from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.sets import Orders, resolve
 from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import TaskType
-from penstock.verify.uses import Use, simple_paths, uses
+from penstock.verify.uses import Use, set_before, simple_paths, uses
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.6"
@@ -40,8 +40,6 @@ MODEST = 1_000_000
 QUESTIONS_MAX = 150
 """Put to the solver in one verification."""
 UNASKED = "there are more questions than the solver is asked"
-DRIVES_MAX = 40
-"""Runs that are driven where playing the solver's values did not come there by itself."""
 ESCAPES_MAX = 8
 """Ways round one task that are tried."""
 
@@ -74,7 +72,7 @@ class DataFlow:
         """Tasks of which it was shown that there is no way round them to what is looked at."""
         self._above: dict[str, dict[str, str | None]] = {}
         """By scope: dominators."""
-        self._questions = self._drives = 0
+        self._questions = 0
         self._sound = True
 
     def check(self) -> None:
@@ -98,8 +96,7 @@ class DataFlow:
         if use.final:
             known = self._knowledge.final()
         else:
-            place = self._knowledge.at if use.ended else self._knowledge.before
-            known = place(use.scope, use.node)
+            known = self._knowledge.amid(use.scope, use.node, use.expression, ended=use.ended)
         if not use.defaulted and self._lacking(use, known):
             return
         if use.whole or use.defaulted:
@@ -160,9 +157,12 @@ class DataFlow:
         escapes: list[Escape] = []
         for scope, node in writers:
             kind = known.types.tasks.get(node.id, TaskType())
-            if node is use.node or (node.id in known.over and kind.statuses == ("COMPLETED",)):
+            if node is use.node and not set_before(use, name):
+                escapes.append(Escape(f"the first time, before `{node.id}` has set it"))
+            elif node is use.node or (node.id in known.over and kind.statuses == ("COMPLETED",)):
                 return False
-            escapes += self._escapes(use, scope, node)
+            else:
+                escapes += self._escapes(use, scope, node)
         if not escapes:
             return False
         there = compile_expression(f'has(data["{name}"])' if "-" in name else f"has(data.{name})")
@@ -180,9 +180,11 @@ class DataFlow:
         """Try every way round; whether something was said."""
         doubt: str | None = None
         hint = HINTS["missing"]
+        anyway = False
         for escape in escapes[:ESCAPES_MAX]:
             asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
             asks += [self._knowledge.ask(guard, wanted, known) for guard, wanted in escape.asks]
+            asks += self._knowledge.implied(use.scope, use.expression)
             asks.append(absent)
             if escape.failed:
                 failed = compile_expression(f'tasks["{escape.failed}"].status == "FAILED"')
@@ -197,6 +199,8 @@ class DataFlow:
                 case Unknown():
                     doubt = doubt or f"perhaps {message}: {answer.reason}"
                     hint = answer.hint or hint
+                case Solution() if not use.whole and self._fails_anyway(use, known, absent):
+                    anyway = True  # whatever comes of the task: that is not what is wrong
                 case Solution():
                     goal = _without(use, node) if use.whole else failing(use.code, use.target)
                     scenario = self._shown(use, answer, goal)
@@ -204,12 +208,19 @@ class DataFlow:
                         self._said(use, message, scenario)
                         return True
                     doubt = doubt or f"perhaps {message}: no run was found that shows it"
-        if doubt is None and absent[0].text.startswith("tasks"):
+        if doubt is None and not anyway and absent[0].text.startswith("tasks"):
             self._surely.add(node.id)
         if doubt is None or use.whole:
             return False
         self._doubt(use, "input-missing", doubt, hint)
         return True
+
+    def _fails_anyway(self, use: Use, known: Known, absent: Ask) -> bool:
+        """It can fail where what was looked for is there, too."""
+        if not all(self._knowledge.typed(read, known) for read in use.expression.reads):
+            return False
+        asks = [*known.asks, *self._knowledge.implied(use.scope, use.expression), (absent[0], True)]
+        return isinstance(self._solve([*asks, self._error(use, known)], known), Solution)
 
     def _said(self, use: Use, message: str, scenario: Scenario) -> None:
         if use.whole and takes_null(self._subject, use.node, str(use.where[-1])):
@@ -226,22 +237,8 @@ class DataFlow:
         self._subject.proofs.append(Proof(RULE, "unknown", text))
 
     def _shown(self, use: Use, answer: Solution, goal: Goal) -> Scenario | None:
-        """A run with these values, as it comes or driven to where they are used."""
-        found = self._player.play(answer, goal)
-        driver = self._subject.driver
-        if found is not None or driver is None or use.final or self._drives >= DRIVES_MAX:
-            return found
-        self._drives += 1
-        holder = driver.holder(use.node.path)
-        trail = holder.explored.fired.get(use.node.id)
-        if trail is None:
-            return None
-        variables = answer.values.variables()
-        given: Values = {}
-        for read in use.expression.reads:
-            if read[0] == "input" or (read[0] == "tasks" and read[2:3] == ("output",)):
-                given[read] = _at(variables, read)
-        return driver.drive(driver.route_to(holder, trail), goal, given=given)
+        driver = None if use.final else self._subject.driver
+        return self._player.show(driver, use.node, use.expression.reads, answer, goal)
 
     def _sure_of(self, known: Known) -> Known:
         """The same, with the tasks round which there is no way."""
@@ -271,6 +268,10 @@ class DataFlow:
                 words = f"where `{node.id}` has not run, which is always" if outer.kind == "run" else f"in the first pass, before `{node.id}`"  # fmt: skip
                 return [Escape(words)]
             return []
+        if len(there) > len(here) and not use.ended and use.where[-1] != "until":
+            return [Escape(f"before anything in `{use.node.id}` has run")]
+        if len(there) < len(here) and use.node is not node:
+            return [Escape(f"as `{node.id}`, which it is in, is not over")]
         return []
 
     def _round(
@@ -339,6 +340,7 @@ class DataFlow:
         if self._never_fails(use, known):
             return
         asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
+        asks += self._knowledge.implied(use.scope, use.expression)
         asks.append(self._error(use, known))
         answer = self._solve(asks, known)
         code = "input-missing" if use.code == "input-missing" else "expression-fails"
@@ -451,14 +453,6 @@ def _writers(subject: Subject) -> dict[str, list[tuple[ScopePlan, Node]]]:
             for name in dict.fromkeys(names):
                 found.setdefault(name, []).append((scope, node))
     return found
-
-
-def _at(variables: Any, path: Read) -> Any:
-    for name in path:
-        if not isinstance(variables, Mapping) or name not in variables:
-            return ABSENT
-        variables = cast("Mapping[str, Any]", variables)[name]
-    return variables
 
 
 def _required(schema: Any, path: Read) -> bool:

@@ -119,7 +119,7 @@ class Exploration:
             if soon:
                 model.instant[node.id] = soon
         model.writes[node.id] = _written(node)
-        if node.type in ("activity", "http", "subworkflow"):
+        if node.works or node.type == "subworkflow":
             model.fallible.add(node.id)
         if asks_at_begin(node):
             model.may_fail = True

@@ -13,6 +13,10 @@ from penstock.verify.scopes import Notes, Scope
 _WAITS = ("signal", "timer", "form", "event")
 
 
+CYCLES_MAX = 200
+"""Of one loop, that are told."""
+
+
 def check_graph(scope: Scope, notes: Notes, *, partial: bool) -> frozenset[str]:
     """The tasks that lie on cycles.
 
@@ -147,16 +151,17 @@ def _cycles(scope: Scope, notes: Notes) -> list[Loop]:
         )
     loops = natural_loops(scope.tasks, edges, start)
     for loop in loops:
-        for index in loop.back:
-            if not _conditional(scope, index):
-                link = scope.links[index]
-                cycle = _cycle_through(loop, link.from_, edges)
-                notes.add(
-                    "cycle-unconditional",
-                    scope.link_at(index),
-                    f"the cycle `{_round(cycle)}` goes round without a condition",
-                    f"give the link from `{link.from_}` to `{link.to}` a `condition`",
-                )
+        bare = [index for index in loop.back if not _conditional(scope, index)]
+        came_from = _shortest(loop, edges) if bare else {}
+        for index in bare[:CYCLES_MAX]:
+            link = scope.links[index]
+            cycle = _cycle_through(loop, link.from_, came_from)
+            notes.add(
+                "cycle-unconditional",
+                scope.link_at(index),
+                f"the cycle `{_round(cycle)}` goes round without a condition",
+                f"give the link from `{link.from_}` to `{link.to}` a `condition`",
+            )
     return loops
 
 
@@ -255,8 +260,8 @@ def _reach(sources: Iterable[str], edges: Iterable[Edge]) -> set[str]:
     return found
 
 
-def _cycle_through(loop: Loop, last: str, edges: list[Edge]) -> list[str]:
-    """The shortest way inside the loop from its header to `last`."""
+def _shortest(loop: Loop, edges: list[Edge]) -> dict[str, str]:
+    """By task of the loop: the one before it on a shortest way from the header."""
     came_from: dict[str, str] = {loop.header: loop.header}
     waiting = [loop.header]
     after: dict[str, list[str]] = {}
@@ -264,12 +269,15 @@ def _cycle_through(loop: Loop, last: str, edges: list[Edge]) -> list[str]:
         if origin in loop.body and to in loop.body:
             after.setdefault(origin, []).append(to)
     for at in waiting:
-        if at == last:
-            break
         for to in after.get(at, ()):
             if to not in came_from:
                 came_from[to] = at
                 waiting.append(to)
+    return came_from
+
+
+def _cycle_through(loop: Loop, last: str, came_from: dict[str, str]) -> list[str]:
+    """The shortest way inside the loop from its header to `last`."""
     way = [last]
     while way[-1] != loop.header:
         way.append(came_from[way[-1]])

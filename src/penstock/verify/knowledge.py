@@ -6,26 +6,26 @@ stays as it was; what a `transform` computed is replaced by its formula, so that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from penstock.core.plan import Edge, Formula, Guard, Node, Plan, ScopePlan, environment
-from penstock.expr.compile import Expression
-from penstock.expr.tree import Bind, Comprehension, Has, Ident, Index, Literal, Select, children
+from penstock.core.plan import SCOPED, Edge, Formula, Guard, Node, Plan, ScopePlan, environment
+from penstock.expr.compile import Expression, compile_expression
+from penstock.expr.language import Foreign
+from penstock.expr.tree import Logic
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import check
 from penstock.verify.cases import Asked, Stand
 from penstock.verify.certain import Certain, Ended, dominators
+from penstock.verify.data import Data
 from penstock.verify.outputs import output_schema
 from penstock.verify.samples import resolve
 from penstock.verify.solver import Ask, Wanted
+from penstock.verify.substitution import Read, substituted
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
-
-_PLAIN = ("int", "double", "string", "bool", "null", "list", "map", "dyn", "free")
-_ROOTS = frozenset({"input", "tasks", "data", "item", "index", "iteration"})
-Read = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class Knowledge:
         self.writers = _writers(subject.plan)
         self._known: dict[tuple[str, str, bool], Known] = {}
         self._final: Known | None = None
-        self._data = self._data_schema()
+        self._then: dict[tuple[str, str], Mapping[Read, Tree]] = {}
+        self.data = Data(subject.plan, self.output_schema)
         self._sights: dict[str, dict[str, TaskType]] = {}
         """By scope: the tasks that are seen from there."""
         self._named: dict[str, list[Node]] = {}
@@ -108,6 +109,23 @@ class Knowledge:
         """When the task is reached."""
         return self._at(scope, node, ended=False)
 
+    def amid(self, scope: ScopePlan, node: Node, expression: Expression, *, ended: bool) -> Known:
+        """When the task asks that, as it begins or ends: of what it writes, only what comes before."""
+        known = self._at(scope, node, ended=ended)
+        if ended:
+            begun = self._at(scope, node, ended=False)
+            held = {read: tree for read, tree in begun.formulas.items() if read[0] == "data"}
+            held |= {read: tree for read, tree in known.formulas.items() if read[0] != "data"}
+            types = replace(known.types, data=begun.types.data)
+            known = replace(known, types=types, formulas=held)
+        written = self.data.earlier(scope, node, expression)
+        if not written:
+            return known
+        formulas = {read: tree for read, tree in known.formulas.items() if read[0] != "data" or read[1] not in written}  # fmt: skip
+        formulas |= {("data", name): tree for name, tree in written.items() if tree is not None}
+        data = {**known.types.data, "required": [*known.types.data["required"], *written]}
+        return replace(known, types=replace(known.types, data=data), formulas=formulas)
+
     def _at(self, scope: ScopePlan, node: Node, *, ended: bool) -> Known:
         key = (scope.path, node.id, ended)
         if key not in self._known:
@@ -116,10 +134,31 @@ class Knowledge:
 
     def expression(self, expression: Expression, known: Known) -> Expression:
         """The expression with what was computed before replaced by its formula."""
-        return _substituted(expression, known.formulas, self.environment)
+        return substituted(expression, known.formulas, self.environment)
 
     def ask(self, guard: Guard, wanted: Wanted, known: Known) -> Ask:
         return self.expression(guard.expression, known), wanted
+
+    def implied(self, scope: ScopePlan, expression: Expression) -> Iterator[Ask]:
+        """Of each task that is read: if it completed, what it waited for held, as far as that is for ever so."""
+        for id in sorted({r[1] for r in expression.reads if r[0] == "tasks" and len(r) > 1}):
+            cursor: ScopePlan | None = scope
+            while cursor is not None and id not in cursor.nodes:
+                cursor = cursor.parent
+            if cursor is None:
+                continue
+            node = cursor.nodes[id]
+            guards = [*node.conditions]
+            if len(node.arrivals) == 1 and node.arrivals[0].guard is not None:
+                guards.append(node.arrivals[0].guard)
+            not_done = compile_expression(f'tasks["{id}"].status != "COMPLETED"')
+            for guard in guards:
+                if not isinstance(guard.expression, Foreign) and all(
+                    read[0] == "input" for read in guard.expression.reads
+                ):
+                    tree = Logic(0, "||", (not_done.tree, guard.expression.tree))
+                    text = f"{not_done.text} || ({guard.text})"
+                    yield Expression(text, tree, check(text, tree, self.environment)), True
 
     def output_schema(self, node: Node) -> Any:
         """What its output fits if it completes; None: anything."""
@@ -131,8 +170,9 @@ class Knowledge:
             case "input":
                 return _described(known.types.input, read[1:])
             case "data":
-                name = read[1] if len(read) > 1 else ""
-                return name not in self.writers
+                if read[:2] in known.formulas:
+                    return True
+                return len(read) > 1 and _described(known.types.data, read[1:])
             case "tasks":
                 if len(read) < 3 or read[2] != "output":
                     return len(read) < 4
@@ -153,7 +193,7 @@ class Knowledge:
             root = self._plan.root
             reached = root.ends if len(root.ends) == 1 else []
             self._ended(root, self.certain(root).final(), reached, over, edges)
-            self._final = self._gathered(root, over, edges)
+            self._final = self._gathered(root, None, over, edges, ended=True)
         return self._final
 
     def _find(self, scope: ScopePlan, node: Node, *, ended: bool) -> Known:
@@ -166,24 +206,32 @@ class Knowledge:
             self._climb(where, at, over, edges, include=include)
             include = False
             cursor = None if where.parent is None else (where.parent, where.owner)
-        return self._gathered(scope, over, edges)
+        return self._gathered(scope, node, over, edges, ended=ended)
 
     def _gathered(
-        self, scope: ScopePlan, over: dict[str, TaskType], edges: list[tuple[ScopePlan, Edge]]
+        self,
+        scope: ScopePlan,
+        node: Node | None,
+        over: dict[str, TaskType],
+        edges: list[tuple[ScopePlan, Edge]],
+        *,
+        ended: bool,
     ) -> Known:
         types = Types(
             self.environment,
             self._subject.definition.input_schema,
             self._visible(scope, over),
-            self._data,
+            self._data_schema(over),
             iteration=1,
         )
-        formulas = self._formulas(over)
+        at = None if node is None else (scope, node)
+        completed = {id: kind for id, kind in over.items() if _done(kind)}
+        formulas = self.data.formulas(at, completed, ended=ended)
         known = Known(types, (), formulas, frozenset(over))
         asks: list[Ask] = []
         for where, edge in reversed(edges):
-            asks += self._passed(where, edge, known)
-        asks += self._computed(over, known)
+            asks += self._passed(where, edge, known, here=where is scope)
+        asks += self._computed(scope, over, known)
         return replace(known, asks=tuple(asks))
 
     def _climb(
@@ -257,8 +305,10 @@ class Knowledge:
             cursor = cursor.parent
         return found
 
-    def _passed(self, scope: ScopePlan, edge: Edge, known: Known) -> list[Ask]:
-        """What held when this link was taken, as far as it still does."""
+    def _passed(
+        self, scope: ScopePlan, edge: Edge, known: Known, *, here: bool = True
+    ) -> list[Ask]:
+        """What held when this link was taken, as far as it still does; `here`: in this scope, not in one around it."""
         source = scope.nodes.get(edge.source)
         if source is None or edge.on == "error":
             return []
@@ -279,11 +329,47 @@ class Knowledge:
                     guards.append((other.guard, False))
             if edge.guard is not None:
                 guards.append((edge.guard, True))
-        return [self.ask(g, w, known) for g, w in guards if self._lasting(g.expression, known)]
+        asks: list[Ask] = []
+        for guard, wanted in guards:
+            then = known.formulas
+            if any(self._written(read) for read in guard.expression.reads):
+                if not here:
+                    continue
+                then = self._formulas_at(scope, source)  # not what is there now
+            if self._lasting(guard.expression, known.over, then, here=here):
+                asks.append((substituted(guard.expression, then, self.environment), wanted))
+        return asks
 
-    def _lasting(self, expression: Expression, known: Known) -> bool:
-        """What it reads is now as it was when it was asked."""
-        return all(self._fixed(read, known.over, known.formulas) for read in expression.reads)
+    def _written(self, read: Read) -> bool:
+        return read[0] == "data" and (len(read) < 2 or read[1] in self.writers)
+
+    def _formulas_at(self, scope: ScopePlan, node: Node) -> Mapping[Read, Tree]:
+        """What was computed by the time that task was over."""
+        key = (scope.path, node.id)
+        if key not in self._then:
+            over: dict[str, TaskType] = {}
+            cursor: tuple[ScopePlan, str] | None = (scope, node.id)
+            while cursor is not None:
+                where, at = cursor
+                self._climb(where, at, over, [], include=where is scope)
+                cursor = None if where.parent is None else (where.parent, where.owner)
+            completed = {id: kind for id, kind in over.items() if _done(kind)}
+            self._then[key] = self.data.formulas((scope, node), completed, ended=True)
+        return self._then[key]
+
+    def _lasting(
+        self,
+        expression: Expression,
+        over: frozenset[str],
+        formulas: Mapping[Read, Tree],
+        *,
+        here: bool,
+    ) -> bool:
+        """What it reads is now as it was when it was asked, or has a formula of which that is so."""
+        return all(
+            (here or read[0] not in SCOPED) and self._fixed(read, over, formulas)
+            for read in expression.reads
+        )
 
     def _fixed(self, read: Read, over: frozenset[str], formulas: Mapping[Read, Tree]) -> bool:
         match read[0]:
@@ -300,37 +386,12 @@ class Knowledge:
 
     # --- what was computed ---------------------------------------------------------------------------------------
 
-    def _formulas(self, over: Mapping[str, TaskType]) -> dict[Read, Tree]:
-        """Formulas of transforms that are over, the earliest first, over what never changes."""
-        found: dict[Read, Tree] = {}
-        done = frozenset(over)
-        for id in reversed(list(over)):
-            node = self._transform(id)
-            if node is None or over[id].statuses != ("COMPLETED",):
-                continue
-            for name, formula in node.formulas.items():
-                expression = cast("Formula", formula).expression
-                if expression.type.name not in _PLAIN:
-                    continue
-                if not all(self._fixed(read, done, found) for read in expression.reads):
-                    continue
-                tree = replaced(expression.tree, found)
-                if tree is None:
-                    continue
-                found["tasks", id, "output", name] = tree
-                if self.writers.get(name) == [node.path] and self._plan_merge(name):
-                    found["data", name] = tree
-        return found
-
-    def _plan_merge(self, name: str) -> bool:
-        return self._plan.merges.get(name) in (None, "last")
-
     def _transform(self, id: str) -> Node | None:
         """The one of that name that is not in a loop, if there is but one."""
         found = self._named.get(id, [])
         return found[0] if len(found) == 1 and found[0].type == "transform" else None
 
-    def _computed(self, over: Mapping[str, TaskType], known: Known) -> list[Ask]:
+    def _computed(self, scope: ScopePlan, over: Mapping[str, TaskType], known: Known) -> list[Ask]:
         """Its formulas had values, or it would have failed."""
         asks: list[Ask] = []
         for id in over:
@@ -339,20 +400,25 @@ class Knowledge:
                 continue
             for formula in node.formulas.values():
                 expression = cast("Formula", formula).expression
-                if self._lasting(expression, known):
+                if any(self._written(read) for read in expression.reads):
+                    continue
+                if self._lasting(expression, known.over, known.formulas, here=id in scope.nodes):
                     asks.append((self.expression(expression, known), "value"))
         return asks
 
-    def _data_schema(self) -> Any:
-        """Keys that nobody writes keep their first value; those that are not declared and not written never exist."""
-        properties: dict[str, Any] = {}
+    def _data_schema(self, over: Mapping[str, TaskType]) -> Any:
+        """Keys that are not declared and not written never exist; those that a task wrote that is over do."""
         declared = self._subject.definition.data
-        for name, datum in declared.items():
-            properties[name] = True if name in self.writers else {"const": datum.value}
-        for name in self.writers:
-            properties.setdefault(name, True)
+        types = self.data.types
+        properties = {name: True if types[name] is None else types[name] for name in types}
+        made = [
+            name
+            for name, writers in self.data.writers.items()
+            if name not in declared
+            and any(not w.failed and _done(over.get(w.node.id)) and len(self._named[w.node.id]) == 1 for w in writers)
+        ]  # fmt: skip
         return {
-            "type": "object", "properties": properties, "required": list(declared),
+            "type": "object", "properties": properties, "required": [*declared, *made],
             "additionalProperties": False,
         }  # fmt: skip
 
@@ -367,6 +433,10 @@ class Knowledge:
         if scope.path not in self._dominators:
             self._dominators[scope.path] = dominators(scope)
         return self._dominators[scope.path]
+
+
+def _done(kind: TaskType | None) -> bool:
+    return kind is not None and kind.statuses == ("COMPLETED",)
 
 
 def _all_nodes(scope: ScopePlan) -> list[Node]:
@@ -389,9 +459,10 @@ def _writers(plan: Plan) -> dict[str, list[str]]:
             names = list(node.formulas) if node.type == "transform" else []
             for doing in (*node.on_complete, *node.on_error):
                 names += [name for name, _ in doing.set]
+            times = Counter(names)
             for name in names:
                 # Twice in one task, or in a loop, is more than one writer.
-                repeated = scope.kind != "run" or names.count(name) > 1
+                repeated = scope.kind != "run" or times[name] > 1
                 found.setdefault(name, []).extend([node.path] * (2 if repeated else 1))
     return found
 
@@ -406,72 +477,9 @@ def _described(schema: Any, path: Read) -> bool:
         properties = cast("Mapping[str, Any]", known.get("properties") or {})
         schema = properties.get(name)
         if schema is None:
-            # Not declared: where nothing else may be there, it is known to be missing.
-            return known.get("additionalProperties") is False
+            # Not declared: a schema that says what is there, and does not name it, allows that it is missing; so does
+            # one of null, as a gateway's.
+            closed = known.get("additionalProperties") is False or known.get("type") == "null"
+            return bool(properties) or closed
     found = resolve(schema, root)
     return isinstance(found, Mapping) and len(cast("Mapping[str, Any]", found)) > 0
-
-
-# --- formulas in place of what they gave -------------------------------------------------------------------------
-
-
-def _substituted(expression: Expression, formulas: Mapping[Read, Tree], env: Any) -> Expression:
-    if not formulas or not any(read[: len(f)] == f for read in expression.reads for f in formulas):
-        return expression
-    tree = replaced(expression.tree, formulas)
-    if tree is None:
-        return expression
-    try:
-        return Expression(expression.text, tree, check(expression.text, tree, env))
-    except Exception:  # what does not fit together is left as it was written: less is known of it
-        return expression
-
-
-def replaced(tree: Tree, formulas: Mapping[Read, Tree]) -> Tree | None:
-    """None where a loop variable hides what is read."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        stack.extend(children(node))
-        if isinstance(node, Bind) and node.variable in _ROOTS:
-            return None
-        if isinstance(node, Comprehension) and {node.variable, node.second} & _ROOTS:
-            return None
-    return _rewrite(tree, formulas)
-
-
-def _rewrite(value: Any, formulas: Mapping[Read, Tree]) -> Any:
-    if isinstance(value, Has):
-        path = _path(Select(value.position, value.operand, value.field))
-        if path is not None and path in formulas:
-            return Literal(value.position, True)
-    if isinstance(value, Ident | Select | Index):
-        path = _path(value)
-        if path is not None and path in formulas:
-            return formulas[path]
-    if isinstance(value, tuple):
-        return tuple(_rewrite(part, formulas) for part in cast("tuple[Any, ...]", value))
-    if hasattr(value, "__dataclass_fields__"):
-        parts = {
-            name: _rewrite(getattr(value, name), formulas)
-            for name in value.__dataclass_fields__
-            if name not in ("position", "value") or not isinstance(value, Literal)
-        }
-        return replace(value, **{k: v for k, v in parts.items() if v is not getattr(value, k)})
-    return value
-
-
-def _path(node: Tree) -> Read | None:
-    keys: list[str] = []
-    while True:
-        match node:
-            case Select(optional=False):
-                keys.append(node.field)
-                node = node.operand
-            case Index(optional=False, key=Literal(value=str() as key)):
-                keys.append(key)
-                node = node.operand
-            case Ident():
-                return (node.name, *reversed(keys))
-            case _:
-                return None

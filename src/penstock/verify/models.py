@@ -111,13 +111,13 @@ def sketched(node: Node) -> Node:
     made.inputs, made.formulas, made.values = [], {}, {}
     made.on_complete, made.on_error = [], []
     made.compensate, made.undo_inputs, made.key = None, None, None
-    made.output_schema = made.schema = None
+    made.output_schema = made.schema = made.added = None
     made.body = made.loop = None
     made.timeouts = Timeouts()
     handles = any(out.edge.on != "success" for out in node.outs)
     if node.type in ("transform", "publish"):
         made.type = "activity" if handles else "transform"
-    elif node.type not in INSTANT:
+    elif node.type not in INSTANT or node.added is not None:
         made.type = "activity"
     if node.type not in ("gateway", "end", "cancel"):
         made.config = {}

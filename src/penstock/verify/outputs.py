@@ -24,6 +24,8 @@ def output_schema(node: Node, activities: Mapping[str, Signature] | None) -> Any
             }  # fmt: skip
         case "map":
             return {"type": "array"}
+        case "gateway" | "timer" | "publish" | "cancel":
+            return {"type": "null"}
         case "activity":
             signature = (activities or {}).get(node.config.get("activity", ""))
             found = None if signature is None else signature.result

@@ -17,7 +17,7 @@ from penstock.verify.knowledge import Knowledge
 from penstock.verify.samples import accepts, resolve, sample
 from penstock.verify.scopes import place
 from penstock.verify.sets import resolve as task_of
-from penstock.verify.verification import Proof, Signature, Subject
+from penstock.verify.verification import Proof, Signature, Subject, signature_of_added
 
 RULE = "3.6"
 HTTP = Signature(
@@ -39,6 +39,8 @@ def check_parameters(subject: Subject, knowledge: Knowledge) -> bool:
 
 
 def signature_of(subject: Subject, node: Node) -> Signature | None:
+    if node.added is not None:
+        return signature_of_added(node.added)
     if node.type == "http":
         return HTTP
     if node.type != "activity" or subject.activities is None:
@@ -86,6 +88,8 @@ class _Call:
     @property
     def _called(self) -> str:
         node = self._node
+        if node.added is not None:
+            return f"the type `{node.type}`"
         return "http" if node.type == "http" else f"activity `{node.config['activity']}`"
 
     def _known(self) -> bool:

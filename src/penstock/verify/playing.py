@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from penstock.core.plan import Formula, Guard, Node, Plan, Value
 from penstock.model.run import OPEN_TASK, TaskState
-from penstock.verify.driving import Goal
+from penstock.verify.cases import ABSENT, Read, Values
+from penstock.verify.driving import Driver, Goal
+from penstock.verify.events import fitting_event
 from penstock.verify.knowledge import Knowledge
 from penstock.verify.rehearsal import Stage, Unplayable
 from penstock.verify.samples import sample
@@ -15,6 +17,8 @@ from penstock.verify.scenario import Complete, EndChild, Fail, Fire, Scenario, S
 from penstock.verify.solver import Solution
 
 STEPS_MAX = 300
+DRIVES_MAX = 40
+"""Runs that are driven where playing the solver's values did not come there by itself."""
 
 
 class Player:
@@ -23,6 +27,7 @@ class Player:
     def __init__(self, plan: Plan, knowledge: Knowledge) -> None:
         self._plan, self._knowledge = plan, knowledge
         self._reads: dict[str, list[tuple[str, ...]]] | None = None
+        self._drives = 0
 
     def play(
         self, solution: Solution, goal: Goal, *, steps_max: int = STEPS_MAX
@@ -47,20 +52,46 @@ class Player:
         except Unplayable:
             return None
 
+    def show(
+        self,
+        driver: Driver | None,
+        node: Node,
+        reads: Iterable[Read],
+        solution: Solution,
+        goal: Goal,
+    ) -> Scenario | None:
+        """A run with these values, as it comes, or driven to the task that reads this."""
+        found = self.play(solution, goal)
+        if found is not None or driver is None or self._drives >= DRIVES_MAX:
+            return found
+        self._drives += 1
+        holder = driver.holder(node.path)
+        trail = holder.explored.fired.get(node.id)
+        if trail is None:
+            return None
+        variables = solution.values.variables()
+        given: Values = {}
+        for read in reads:
+            if read[0] == "input" or (read[0] == "tasks" and read[2:3] == ("output",)):
+                given[read] = _at(variables, read)
+        return driver.drive(driver.route_to(holder, trail), goal, given=given)
+
     def _next(self, stage: Stage, solution: Solution) -> Step | None:
         for path, scope in stage.run.scopes.items():
             nodes = self._plan.scopes[scope.plan].nodes
             for id, state in scope.tasks.items():
                 node = nodes[id]
                 if state.status in OPEN_TASK and node.body is None and node.loop is None:
-                    step = self._step(stage.flow.key(path, id), node, state, solution)
+                    step = self._step(stage, stage.flow.key(path, id), node, state, solution)
                     if step is not None:
                         return step
                 if state.map is not None and not state.map.closed:
                     return Signal(node.config["more"], None)
         return None
 
-    def _step(self, key: str, node: Node, state: TaskState, solution: Solution) -> Step | None:
+    def _step(
+        self, stage: Stage, key: str, node: Node, state: TaskState, solution: Solution
+    ) -> Step | None:
         wanted = solution.values.tasks.get(node.id, {}).get("status")
         if wanted == "FAILED":
             if node.type == "subworkflow":
@@ -78,6 +109,8 @@ class Player:
                 return Signal(node.config["name"], self._output(node, solution))
             case "form":
                 return Submit(key, self._output(node, solution))
+            case "event":
+                return fitting_event(stage, key, node, self._output(node, solution))
             case _:
                 return Complete(key, self._output(node, solution)) if state.attempt else None
 
@@ -119,6 +152,14 @@ def _all_reads(plan: Plan) -> Iterable[tuple[str, ...]]:
             yield from part.expression.reads
         elif isinstance(part, Value):
             yield from part.reads
+
+
+def _at(variables: Any, path: Read) -> Any:
+    for name in path:
+        if not isinstance(variables, Mapping) or name not in variables:
+            return ABSENT
+        variables = cast("Mapping[str, Any]", variables)[name]
+    return variables
 
 
 def _put(whole: Any, path: tuple[str, ...]) -> Any:

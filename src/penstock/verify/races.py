@@ -198,7 +198,7 @@ def _said(race: Race, merged: bool) -> str:
 
 def _hint(race: Race, path: Read) -> str:
     one, other = race.first.node.id, race.second.node.id
-    if race.kind == "write-write" and path[0] == "data":
+    if race.kind == "write-write" and path[0] == "data" and len(path) > 1:
         return f"give `{path[1]}` a `merge` under `data`, or let one task come after the other"
     if race.kind == "read-write" and race.items is None:
         return f"let `{other}` come after `{one}`"

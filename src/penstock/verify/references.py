@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from msgspec import structs
+from msgspec import ValidationError, structs
 
 from penstock.core.plan import environment
+from penstock.core.vocabulary import BUILT_IN, CEL
 from penstock.dsl.expand import UNKNOWN_TYPE
 from penstock.dsl.finding import Path, did_you_mean, listed, meant
 from penstock.errors import ExpressionError
 from penstock.expr.compile import Environment, compile_expression
+from penstock.expr.language import Language, compile_foreign
 from penstock.expr.paths import compile_path
 from penstock.expr.schema import compile_schema
 from penstock.expr.template import compile_template
@@ -134,11 +136,31 @@ class Reader:
         return Sight(tasks, ROOTS | names, self._environment)
 
     def condition(self, condition: Condition, path: Path, sight: Sight) -> None:
-        if condition.language != "cel":
-            message = f"no expression language is called `{condition.language}`"
-            self.notes.add("unknown-language", (*path, "language"), message, "leave it out for CEL")
+        if condition.language == CEL:
+            self.expression(condition.expression, (*path, "expression"), sight)
             return
-        self.expression(condition.expression, (*path, "expression"), sight)
+        name, vocabulary = condition.language, self.notes.loaded.vocabulary
+        language = vocabulary.languages.get(name)
+        if language is not None:
+            self._foreign(name, language, condition.expression, (*path, "expression"), sight)
+        elif (fault := vocabulary.faults.get(("language", name))) is not None:
+            message = f"the language `{name}` cannot be used: {fault}"
+            hint = "`penstock plugins` lists what there is"
+            self.notes.add("plugin-invalid", (*path, "language"), message, hint)
+        else:
+            known = [CEL, *(each for kind, each in vocabulary.known if kind == "language")]
+            hint = did_you_mean(name, known) or "leave it out for CEL; a plugin can add others"
+            message = f"no expression language is called `{name}`"
+            self.notes.add("unknown-language", (*path, "language"), message, hint)
+
+    def _foreign(self, name: str, language: Language, text: str, path: Path, sight: Sight) -> None:
+        try:
+            self._reads(compile_foreign(name, language, text).reads, text, path, sight)
+        except ExpressionError as error:
+            hint = error.hint or f"`penstock plugins {name}` says whose language it is"
+            self.notes.add_inside(
+                "expression-invalid", path, text, error.position, error.message, hint
+            )
 
     def expression(self, text: str, path: Path, sight: Sight) -> None:
         self._compiled(text, path, sight, compile_expression)
@@ -210,7 +232,8 @@ class _Task:
 
     def check(self) -> None:
         task, path = self._task, self._path
-        self._inputs(task.inputs, (*path, "inputs"), may_hold_secrets=task.type in SECRET_TYPES)
+        secret = task.type in SECRET_TYPES or task.type not in BUILT_IN
+        self._inputs(task.inputs, (*path, "inputs"), may_hold_secrets=secret)
         self._parameters()
         for index, condition in enumerate(task.conditions):
             self._reader.condition(condition, (*path, "conditions", index), self._sight)
@@ -234,7 +257,7 @@ class _Task:
     def _parameters(self) -> None:
         """Inputs that nothing takes."""
         task, path = self._task, (*self._path, "inputs")
-        if task.inputs and task.type not in INPUT_TYPES:
+        if task.inputs and task.type not in INPUT_TYPES and task.type in BUILT_IN:
             message = f"a task of type `{task.type}` takes no inputs"
             hint = "only activity, http and subworkflow tasks do; expressions read what they need"
             self._notes.add("unused-input", path, message, hint, key=True)
@@ -249,9 +272,11 @@ class _Task:
     def _config(self) -> None:
         config, path = self._task.config, (*self._path, "config")
         kind = self._task.type
-        for field in _TEMPLATED.get(kind, ()):
+        for field in _TEMPLATED.get(kind, () if kind in BUILT_IN else config):
             if field in config:
                 self._reader.values(config[field], (*path, field), self._sight)
+        if kind not in BUILT_IN:
+            return
         if kind in ("signal", "form"):
             self._reader.schema(config.get("schema"), (*path, "schema"))
         if kind == "signal" and "reply" in config:
@@ -357,7 +382,11 @@ def _environment(definition: Definition) -> Environment:
     """The types that expressions see; a schema that is none says nothing about them."""
     if _schema_fault(definition.input_schema, ()) is not None:
         definition = structs.replace(definition, input_schema=None)
-    return environment(definition)
+    try:
+        return environment(definition)
+    except (ValidationError, AttributeError, TypeError, LookupError):
+        # A body or an outputSchema that can't be read is told elsewhere.
+        return environment(structs.replace(definition, tasks={}))
 
 
 def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | None:
@@ -377,7 +406,8 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
             message = f"no JSON type is called `{wrong}`"
             hint = did_you_mean(wrong, JSON_TYPES) or f"there are {', '.join(JSON_TYPES)}"
             return (*path, *inside), message, hint
-        message = f"not a JSON Schema: {getattr(cause, 'message', error.message)}"
+        said = getattr(cause, "message", error.message).removeprefix("not a JSON Schema: ")
+        message = f"not a JSON Schema: {said}"
         return (*path, *inside), message, SCHEMA_HINT
     return None
 

@@ -140,6 +140,8 @@ class Reordering:
                 self._look(stage, (one, other), places, number)
         except Unplayable:
             return "no run was found in which both happen", None
+        if self._whole:  # with other outputs the run may have gone another way, and not be over yet
+            steps = [*steps, *driver.go_on(stage, REST_MAX)]
         self._steps += len(steps)
         outcome = stage.outcome()
         reason = "no run was found in which both happen"

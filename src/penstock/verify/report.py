@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.dsl.finding import Finding, Path, Place, Related
+from penstock.dsl.finding import FINDINGS_MAX, Finding, Path, Place, Related
 from penstock.verify.scenario import Scenario
 from penstock.verify.telling import history
 from penstock.verify.verification import Proof, Verdict
@@ -137,6 +137,8 @@ def summary(findings: Iterable[Finding]) -> str:
     for finding in findings:
         counts[finding.level] += 1
     parts = [f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n]
+    if sum(counts.values()) >= FINDINGS_MAX:
+        parts.append("and perhaps more")
     return ", ".join(parts) or "no findings"
 
 

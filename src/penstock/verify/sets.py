@@ -15,7 +15,7 @@ from penstock.core.plan import INTERNAL, Doing, Formula, Guard, Input, Node, Pla
 from penstock.dsl.finding import Path
 from penstock.verify.cases import Read
 from penstock.verify.scopes import place
-from penstock.verify.verification import Signature
+from penstock.verify.verification import Signature, signature_of_added
 
 Moment = Literal["begin", "end"]
 FIXED = frozenset({"input", "item", "index", "iteration", "run", "now"})
@@ -49,7 +49,7 @@ class Touch:
     @property
     def name(self) -> str:
         """As people write it."""
-        if self.path[0] == "tasks":
+        if self.path[0] == "tasks" and not self.declared:
             return ".".join(("tasks", self.path[1].rpartition("/")[2], *self.part))
         return ".".join(self.path)
 
@@ -67,11 +67,19 @@ class Sets:
 
     def _imply(self, activities: Mapping[str, Signature]) -> None:
         """Parameters that no input gives are looked up by name, in the run's data first (SPEC 2.6)."""
-        written = {touch.path[1] for touch in self.writes if touch.path[0] == "data"}
+        written = {
+            path[1]
+            for path in (touch.path for touch in self.writes)
+            if path[0] == "data" and len(path) > 1
+        }
         for scope in self.plan.scopes.values():
             for node in scope.nodes.values():
-                signature = activities.get(node.config.get("activity", ""))
-                if node.type != "activity" or signature is None:
+                if node.added is not None:
+                    signature = signature_of_added(node.added)
+                else:
+                    called = node.config.get("activity", "") if node.type == "activity" else ""
+                    signature = activities.get(called)
+                if signature is None:
                     continue
                 given = {each.name for each in node.inputs}
                 for name in sorted(written & signature.parameters.keys() - given):
@@ -305,12 +313,16 @@ class Order:
 
     def _reached(self, order: list[str]) -> dict[str, list[Way]]:
         found: dict[str, list[Way]] = {}
+        places = {
+            node.id: {out.edge.index: place for place, out in enumerate(node.outs)}
+            for node in self.scope.nodes.values()
+        }
         for id in order:
             node = self.scope.nodes[id]
             arrivals: list[list[Way]] = []
             for edge in node.arrivals:
                 source = self.scope.nodes[self.scope.inner.get(edge.source, edge.source)]
-                choices = dict(_branch(source, edge.index))
+                choices = dict(_branch(source, places[source.id].get(edge.index, 0)))
                 arrivals.append([w for way in found[source.id] if (w := _both(way, choices)) is not None])  # fmt: skip
             if node.join == "all" and arrivals:
                 ways = arrivals[0]
@@ -323,11 +335,10 @@ class Order:
         return found
 
 
-def _branch(source: Node, index: int) -> Iterator[tuple[str, int]]:
+def _branch(source: Node, place: int) -> Iterator[tuple[str, int]]:
     """The choices that are made by taking that link: a gateway's, and whether the task failed."""
     if source.loop is not None:
         return
-    place = next(n for n, out in enumerate(source.outs) if out.edge.index == index)
     edge = source.outs[place].edge
     if edge.on != "always":
         yield f"{source.id} ended", 1 if edge.on == "success" else 2

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from penstock.errors import EvaluationError, ExpressionError
 from penstock.expr.compile import Expression
+from penstock.expr.language import Foreign
 from penstock.expr.tree import children
 from penstock.expr.typecheck import check
 from penstock.verify.candidates import candidates
@@ -29,6 +30,7 @@ Ask = tuple[Expression, Wanted]
 
 MISSING = "the solver z3 is not installed"
 INSTALL = "pip install 'penstock[verify]'"
+IN_CEL = "write the condition in CEL if it is to be proved"
 FULL = "penstock verify FILE asks all of them"
 QUESTIONS_MAX = 20_000
 UNITS_MAX = 2_000_000
@@ -83,6 +85,9 @@ class Solver:
         if self._left <= 0:
             return Unknown("it was asked as many questions as it may be", FULL)
         self._left -= 1
+        foreign = [expression for expression, _ in asks if isinstance(expression, Foreign)]
+        if foreign:
+            return self._beside(asks, foreign[0], types)
         if not available():
             found = _search(asks, types)
             if found is not None:
@@ -110,6 +115,16 @@ class Solver:
             return found
         parts = ", ".join(answer.reasons[:3])
         return Unknown(parts or "the solver gave up within its budget")
+
+    def _beside(self, asks: Sequence[Ask], foreign: Foreign, types: Types) -> Answer:
+        """Of a language that only its plugin reads: what the others exclude is impossible, else values are tried."""
+        ours = [ask for ask in asks if not isinstance(ask[0], Foreign)]
+        if ours and isinstance(self.solve(ours, types), Impossible):
+            return Impossible()
+        found = _search(asks, types)
+        if found is not None:
+            return found
+        return Unknown(f"the solver does not read the language `{foreign.language}`", IN_CEL)
 
 
 def _size(expression: Expression) -> int:

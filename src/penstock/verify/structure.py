@@ -12,7 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.dsl.finding import Finding, in_order
+from penstock.core.vocabulary import Find
+from penstock.dsl.finding import Finding, fewer, in_order
 from penstock.dsl.load import (
     Format,
     Loaded,
@@ -22,6 +23,7 @@ from penstock.dsl.load import (
     attempt_file,
     refused,
 )
+from penstock.verify.added import check_added
 from penstock.verify.graph import check_graph
 from penstock.verify.references import Reader, check_definition, check_references
 from penstock.verify.scopes import Notes, scopes_of
@@ -55,22 +57,31 @@ def examine_text(
     source: str = "<text>",
     format: Format | None = None,
     activities: Collection[str] | None = None,
+    plugins: Find | None = None,
 ) -> Examined:
-    """Read, expand and check; with `activities`, also that each one named exists."""
-    return _examined(*attempt(text, source=source, format=format), source, activities)
+    """Read, expand and check; with `activities`, also that each one named exists; `plugins` has what we do not."""
+    read = attempt(text, source=source, format=format, plugins=plugins)
+    return _examined(*read, source, activities)
 
 
 def examine_file(
-    path: str | pathlib.Path, *, activities: Collection[str] | None = None
+    path: str | pathlib.Path,
+    *,
+    activities: Collection[str] | None = None,
+    plugins: Find | None = None,
 ) -> Examined:
-    return _examined(*attempt_file(path), str(path), activities)
+    return _examined(*attempt_file(path, plugins=plugins), str(path), activities)
 
 
 def examine_bytes(
-    data: bytes, *, source: str, activities: Collection[str] | None = None
+    data: bytes,
+    *,
+    source: str,
+    activities: Collection[str] | None = None,
+    plugins: Find | None = None,
 ) -> Examined:
     """What a file holds."""
-    return _examined(*attempt_bytes(data, source=source), source, activities)
+    return _examined(*attempt_bytes(data, source=source, plugins=plugins), source, activities)
 
 
 def examine_document(
@@ -78,8 +89,10 @@ def examine_document(
     *,
     source: str = "<document>",
     activities: Collection[str] | None = None,
+    plugins: Find | None = None,
 ) -> Examined:
-    return _examined(*attempt_document(document, source=source), source, activities)
+    read = attempt_document(document, source=source, plugins=plugins)
+    return _examined(*read, source, activities)
 
 
 def check(
@@ -91,6 +104,7 @@ def check(
     for scope in scopes_of(loaded):
         looping = check_graph(scope, notes, partial=partial)
         check_references(scope, reader, activities, looping)
+        check_added(scope, notes)
     check_definition(reader)
     check_triggers(notes)
     return in_order(notes.findings)
@@ -110,4 +124,4 @@ def _examined(
         if finding.level == "error"
     )
     found = check(loaded, activities=activities, partial=partial)
-    return Examined(loaded, in_order([*findings, *found]), source)
+    return Examined(loaded, fewer([*findings, *found]), source)

@@ -21,12 +21,13 @@ from penstock.expr.tree import Binary, Ident, Literal, Logic, Unary
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import check
 from penstock.verify.driving import Goal
-from penstock.verify.knowledge import Read, knowledge_of, replaced
+from penstock.verify.knowledge import knowledge_of
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Ask, Impossible, Solution, Solver, Wanted
+from penstock.verify.substitution import Read, replaced
 from penstock.verify.types import Types
 from penstock.verify.verification import Subject
 
@@ -431,12 +432,14 @@ def _nodes(scope: ScopePlan) -> Iterator[Node]:
 
 def _may_stop(body: ScopePlan) -> bool:
     """Something in it can end the run, or cancel tasks."""
-    return any(n.type == "cancel" or n.config.get("terminate") for n in _nodes(body))
+    return any(
+        n.type == "cancel" or (n.type == "end" and n.config.get("terminate")) for n in _nodes(body)
+    )
 
 
 def _waits(body: ScopePlan) -> bool:
     """A pass waits for something outside; otherwise one event would never be done."""
-    return any(node.type in _WAITS for node in _nodes(body))
+    return any(node.works or node.type in _WAITS for node in _nodes(body))
 
 
 def _comparisons(tree: Tree) -> Iterator[Binary]:

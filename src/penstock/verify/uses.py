@@ -21,12 +21,9 @@ from penstock.expr.template import compile_template
 from penstock.expr.tree import (
     Binary,
     Has,
-    Ident,
-    Index,
     ListLiteral,
     Literal,
     Logic,
-    Select,
     Unary,
 )
 from penstock.expr.tree import Node as Tree
@@ -34,6 +31,7 @@ from penstock.expr.typecheck import Environment
 from penstock.verify.cases import Read
 from penstock.verify.scopes import place
 from penstock.verify.sets import FIXED, parts_of
+from penstock.verify.substitution import plain_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +105,16 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
                 pass
 
 
+def set_before(use: Use, name: str) -> bool:
+    """The task has set that key itself when this part of it is asked."""
+    for where, _, part in parts_of(use.node, place(use.scope, use.node.id)):
+        if where == use.where[: len(where)]:
+            return False
+        if "set" in where[-2:-1] and where[-1] == name and isinstance(part, Formula):
+            return True
+    return False
+
+
 def _written(node: Node, where: Path, *, config: bool) -> Any:
     """The text of a config field or of an action of `onComplete`."""
     if config:
@@ -166,23 +174,6 @@ def _embedded(value: Any, where: Path, env: Environment) -> Iterator[tuple[Path,
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(cast("list[Any]", value)):
             yield from _embedded(inner, (*where, index), env)
-
-
-def plain_path(node: Tree) -> Read | None:
-    """`a.b["c"]` as a path; None if it is anything else."""
-    keys: list[str] = []
-    while True:
-        match node:
-            case Select(optional=False):
-                keys.append(node.field)
-                node = node.operand
-            case Index(optional=False, key=Literal(value=str() as key)):
-                keys.append(key)
-                node = node.operand
-            case Ident():
-                return (node.name, *reversed(keys))
-            case _:
-                return None
 
 
 def simple_paths(node: Tree) -> list[Read] | None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from penstock.core.plan import Plan
+from penstock.core.vocabulary import AddedType
 from penstock.dsl.finding import Finding, Path, in_order
 from penstock.dsl.load import Loaded
 from penstock.model.definition import Definition
 from penstock.verify.rehearsal import rehearse
+from penstock.verify.samples import resolve
 from penstock.verify.scenario import Scenario
 from penstock.verify.scopes import Notes
 from penstock.verify.structure import check
@@ -55,6 +57,10 @@ QUICK = Budget(states=20_000, fragment=2_000, tasks=500, solver=500_000, questio
 """Of a registration: what it leaves unknown, `penstock verify` has more time for."""
 
 
+LINKS_EACH = 10
+"""Links that may be looked at, for each task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What is known of an activity from its annotations; types as JSON Schema."""
@@ -66,6 +72,25 @@ class Signature:
     """It takes any name."""
     result: Any = None
     """None: not known."""
+
+
+def signature_of_added(added: AddedType) -> Signature | None:
+    """What its inputs are, as those of an activity."""
+    if added.inputs is None:
+        return None
+    found = resolve(added.inputs, added.inputs)
+    if not isinstance(found, Mapping):
+        return None
+    rules = cast("Mapping[str, Any]", found)
+    defs = cast("Mapping[str, Any]", added.inputs).get("$defs")
+    parameters: dict[str, Any] = {}
+    for name, schema in cast("Mapping[str, Any]", rules.get("properties") or {}).items():
+        parameters[name] = (
+            {**schema, "$defs": defs} if defs and isinstance(schema, dict) else schema
+        )
+    required = frozenset(cast("Iterable[str]", rules.get("required") or ()))
+    open_ended = rules.get("additionalProperties", True) is not False
+    return Signature(parameters, required, open_ended, added.output)
 
 
 @dataclass(slots=True)
@@ -90,6 +115,24 @@ class Subject:
     @property
     def definition(self) -> Definition:
         return self.loaded.definition
+
+    def too_large(self) -> str:
+        """Why it is not looked at task by task; empty if it is."""
+        nodes = [node for scope in self.plan.scopes.values() for node in scope.nodes.values()]
+        links = sum(len(node.outs) for node in nodes)
+        sets = sum(
+            len(doing.set) for node in nodes for doing in (*node.on_complete, *node.on_error)
+        )
+        most = self.budget.tasks
+        counts = (
+            (len(nodes), "tasks", most),
+            (links, "links", most * LINKS_EACH),
+            (sets, "writes", most),
+        )
+        for count, what, limit in counts:
+            if count > limit:
+                return f"it has {count} {what}, more than {limit}"
+        return ""
 
     def prove(self, rule: str, message: str) -> None:
         """It holds."""
@@ -209,14 +252,14 @@ def verify(
     if errors or partial:
         refuted = Proof("3.1", "refuted", f"{len(errors)} mistakes; the other rules wait for them")
         return Verification(in_order([*loaded.findings, *structure]), [refuted])
-    subject = Subject(loaded, Plan(loaded.definition), activities, budget or Budget())
+    plan = Plan(loaded.definition, loaded.vocabulary)
+    subject = Subject(loaded, plan, activities, budget or Budget())
     subject.prove("3.1", "the structure is right")
-    count = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
+    large = subject.too_large()
     for rule in rules():
         section = PAIRWISE.get(rule.__name__)
-        if section is not None and count > subject.budget.tasks:
-            message = f"not looked at: it has {count} tasks, more than {subject.budget.tasks}"
-            subject.proofs.append(Proof(section, "unknown", message))
+        if section is not None and large:
+            subject.proofs.append(Proof(section, "unknown", f"not looked at: {large}"))
         else:
             rule(subject)
     findings = in_order([*loaded.findings, *structure, *subject.notes.findings])

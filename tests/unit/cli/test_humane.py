@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.humane import ago, due_words, duration, left, local, pace, until
+from penstock.cli.humane import ago, due_words, duration, left, local, pace, span, until
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,7 @@ def test_a_pace_and_what_is_left_at_it() -> None:
     assert pace(5, 0.0) == "-"
     assert left(100, 900, 10.0) == "1m30s"
     assert [left(0, 900, 10.0), left(100, 0, 10.0), left(100, -3, 10.0)] == ["-"] * 3
+
+
+def test_a_span_is_exact() -> None:
+    assert [span(s) for s in (0, 0.25, 1.5, 90, 300, 129_600, 172_800.0)] == ["0s", "250ms", "1.5s", "90s", "5m", "36h", "2d"]  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.evolve import evolve
 from penstock.core.owed import reasons
 from penstock.errors import Rejected
 from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.model import events as e
+from penstock.model.failure import Failure
 from support.world import given
 
 # --- signals -------------------------------------------------------------------------------------------------
@@ -403,6 +405,42 @@ def test_after_a_restart_a_stopping_run_does_not_begin_its_attempts_again() -> N
     run.cancel()
 
     assert owed(run.run) == [f.Abandon("a", 1)]
+
+
+def test_an_attempt_that_stops_with_its_run_is_cancelled_and_one_that_fails_meanwhile_is_failed() -> (
+    None
+):
+    run = given(
+        """
+tasks:
+  told: {do: x, onError: [{publish: {topic: bad, payload: it}}]}
+  lost: {do: x}
+  broken: {do: x, onError: [{publish: {topic: bad, payload: it}}]}
+  last: {do: x}
+"""
+    )
+    run.cancel()
+    run.fail("told", "cancelled")
+    run.lose("lost")
+    run.fail("broken", "boom")
+
+    assert {key: state.status for key, state in run.tasks() if key != "last"} == {
+        "told": "CANCELLED",
+        "lost": "CANCELLED",
+        "broken": "FAILED",
+    }
+    run.fail("last", "cancelled")
+    assert run.status == "CANCELLED"
+    assert run.types().count("published") == 1
+
+
+def test_an_event_of_old_that_says_no_more_than_cancelled_leaves_its_task_failed() -> None:
+    run = given("tasks:\n  a: {do: x}\n  b: {do: x}\n")
+    run.cancel()
+    old = e.TaskFailed(at=run.world.now, key="a", attempt=1, failure=Failure("cancelled", "told"))
+    evolve(run.flow, old)
+
+    assert run.task("a").status == "FAILED"
 
 
 def test_cancel_of_a_run_that_is_being_cancelled_yields_nothing() -> None:

@@ -188,3 +188,52 @@ tasks:
     )
 
     assert run.data["n"] == 2000
+
+
+def test_a_number_by_its_schema_is_a_double_wherever_it_comes_from() -> None:
+    """SPEC 2.1: also when written `5`."""
+    run = given(
+        """
+inputSchema: {type: object, required: [x], properties: {x: {type: number}}}
+tasks:
+  a: {do: x, outputSchema: {type: number}}
+  o: {do: x, outputSchema: {type: object, properties: {v: {type: number}, n: {type: integer}, l: {type: array, items: {type: number}}}}}
+  m: {type: map, items: '[1]', body: {tasks: {s: {type: signal, name: go, schema: {type: number}}, t: {type: transform, set: {inside: tasks.s.output / 2.0}, after: s}}}}
+  b:
+    type: transform
+    after: [a, o, m]
+    set:
+      given: input.x / 2.0
+      whole: tasks.a.output / 2.0
+      named: tasks["a"].output / 2.0
+      field: tasks.o.output.v / 2.0
+      item: tasks.o.output.l[0] / 2.0
+      each: tasks.o.output.l.map(one, one / 2.0)
+      count: tasks.o.output.n / 2
+      unlike: tasks.o.output == "text" || tasks.a.output == null
+"""
+    , {"x": 5})  # fmt: skip
+    run.complete("a", 5)
+    run.complete("o", {"v": 5, "n": 5, "l": [1, 3]})
+    run.signal("go", 5)
+
+    assert run.status == "COMPLETED", run.failure
+    halves = {name: run.data[name] for name in ("given", "whole", "named", "field", "inside")}
+    assert set(halves.values()) == {2.5}
+    assert (run.data["item"], run.data["each"], run.data["count"]) == (0.5, [0.5, 1.5], 2)
+    assert run.data["unlike"] is False
+
+
+def test_where_tasks_of_one_name_disagree_their_numbers_are_read_as_written() -> None:
+    run = given(
+        """
+tasks:
+  a: {do: x, outputSchema: {type: number}}
+  m: {type: mutex, name: k, body: {tasks: {a: {do: x}}}, after: a}
+  b: {type: transform, set: {n: tasks.a.output / 2}, after: m}
+"""
+    )
+    run.complete("a", 5)
+    run.complete("m[1]/a", 5)
+
+    assert run.data["n"] == 2

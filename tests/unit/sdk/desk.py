@@ -12,7 +12,7 @@ from penstock.model.job import Broken, Done, Job, Outcome
 from penstock.model.payload import decode_payload
 from penstock.sdk.worker import LocalActivities
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 60.0
 
 
 class Timer:

@@ -189,3 +189,75 @@ def test_more_expressions_than_the_solver_is_asked_are_told_once() -> None:
 
     assert finding.level == "warning"
     assert finding.message.startswith("20 expressions were not looked at")
+
+
+OBJECT = "outputSchema: {type: object, required: [a], properties: {a: {type: integer}}}"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        (f"  x: {{do: any, {OBJECT}}}\n  y: {{do: any, after: x, inputs: {{p: {{from: x, path: $.b}}}}}}", "`tasks.x.output.b` need not be there"),
+        (f"  x: {{do: any, {OBJECT}}}\n  y: {{type: transform, after: x, set: {{v: tasks.x.output.b + 1}}}}", "can fail"),
+        ("  x: {type: gateway, kind: exclusive}\n  y: {do: any, after: x, inputs: {p: {from: x, path: $.b}}}", "`tasks.x.output.b` need not be there"),
+        ("  x: {type: timer, delay: 1s}\n  y: {do: any, after: x, inputs: {p: {from: x, path: $.b}}}", "`tasks.x.output.b` need not be there"),
+        ("  x: {do: any, onComplete: [{set: {n: data.n + 1}}]}", "the first time, before `x` has set it"),
+        ("  x: {type: transform, set: {n: data.m + 1, m: '1'}}", "the first time, before `x` has set it"),
+        ("  x: {type: loop, while: iteration < 3, body: {tasks: {y: {do: any, inputs: {p: {from: x, path: $.b}}}}}}", "as `x`, which it is in, is not over"),
+    ],
+)  # fmt: skip
+def test_what_is_never_there_is_refuted(tasks: str, words: str) -> None:
+    """Found by mutation (docs/concepts/mutation.md)."""
+    (finding,) = [f for f in found(f"{INPUT}tasks:\n{tasks}\n") if f.level == "error"]
+
+    assert words in finding.message
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        "  x: {type: transform, set: {m: '1', n: data.m + 1}}",
+        "  x: {do: any, onComplete: [{set: {m: '1'}}, {set: {n: data.m + 1}}]}",
+        "  x: {do: any, onComplete: [{set: {n: 'has(data.n) ? 2 : 1'}}]}",
+    ],
+)
+def test_what_a_task_has_set_itself_is_there(tasks: str) -> None:
+    assert [f for f in found(f"{INPUT}tasks:\n{tasks}\n") if f.level == "error"] == []
+
+
+GUARDED = """\
+inputSchema: {type: object, required: [n], properties: {n: {type: integer}, c: {type: string}}}
+tasks:
+  x: {do: any, when: input.n > 5, outputSchema: {type: object, REQUIRED properties: {a: {type: integer}}}}
+  y: {do: any, when: has(input.c), outputSchema: {type: object, required: [b], properties: {b: {type: integer}}}}
+  z: {type: transform, after: [x, y], set: {v: '(tasks.x.output == null ? 0 : tasks.x.output.a) + (tasks.y.output == null ? 0 : tasks.y.output.b)'}}
+"""  # fmt: skip
+
+
+def test_a_task_that_completed_had_its_condition_hold() -> None:
+    """What may be missing of `x` is shown with an input for which `x` runs; `y`, which may be skipped, is not to blame."""
+    (finding,) = found(GUARDED.replace("REQUIRED", ""))
+
+    assert (finding.code, finding.level) == ("expression-fails", "error")
+    assert finding.counterexample.input["n"] > 5
+    assert found(GUARDED.replace("REQUIRED", "required: [a],")) == []
+
+
+def test_a_loop_asks_before_anything_in_it_has_run() -> None:
+    (finding,) = [f for f in found("""\
+tasks:
+  x: {type: loop, while: data.n < 3, body: {tasks: {y: {type: transform, set: {n: '1'}}}}}
+""") if f.level == "error"]  # fmt: skip
+
+    assert "before anything in `x` has run" in finding.message
+
+
+def test_a_run_that_waits_for_an_event_is_played() -> None:
+    findings = found("""\
+tasks:
+  x: {type: event, topic: t, where: event.run == run.id}
+  y: {do: any, after: x, outputSchema: {type: object, properties: {a: {type: integer}}}}
+outputs: {v: tasks.y.output.a}
+""")
+
+    assert [f.code for f in findings if f.level == "error"] == ["expression-fails"]

@@ -5,18 +5,38 @@ from __future__ import annotations
 import ast
 import pathlib
 import re
+from typing import Any
 
 import pytest
 
 import penstock.dsl
 import penstock.verify
+from penstock.adapters.entry_points import InstalledPlugins
 from penstock.dsl.finding import CODES
+from penstock.plugin import Attempt, Problem, TaskType
 from penstock.verify.structure import examine_text
 from penstock.verify.verification import verify
 
 PAGES = pathlib.Path(__file__).parents[3] / "docs" / "errors"
 ACTIVITIES = ("charge", "refund", "ship", "review", "revise")
 SAYERS = ("Finding", "Problem", "Stop", "_say", "add", "add_inside")
+
+
+class Slug(TaskType):
+    def check(self, config: dict[str, Any]) -> list[Problem]:
+        return [Problem("letters run into each other", ("separator",))]
+
+    async def execute(self, attempt: Attempt) -> None: ...
+
+
+class Clumsy(TaskType):
+    def check(self, config: dict[str, Any]) -> list[Problem]:
+        raise LookupError("it stumbles")
+
+    async def execute(self, attempt: Attempt) -> None: ...
+
+
+PLUGINS = InstalledPlugins({"slug": Slug, "clumsy": Clumsy, "archive": None}, installed=False)
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
@@ -26,7 +46,7 @@ def test_a_page_explains_the_code_and_its_example_has_it(code: str) -> None:
 
     assert page.startswith(f"# {code}\n")
     assert example is not None
-    examined = examine_text(example[1], activities=ACTIVITIES)
+    examined = examine_text(example[1], activities=ACTIVITIES, plugins=PLUGINS.added)
     found = {finding.code for finding in examined.findings}
     if not found:
         assert examined.loaded is not None

@@ -218,3 +218,34 @@ def test_what_an_always_link_leads_to_can_run(id: str, text: str) -> None:
 def test_all_of_these_can_be_verified_whole() -> None:
     for text in (*STARVED.values(), *(text for _, text in RESCUED.values())):
         assert verify(load("id: it\n" + text)).verdict("3.2") is not None
+
+
+HANDLED = """\
+inputSchema: {type: object, properties: {n: {type: integer}}, required: [n]}
+tasks:
+  a: {do: x, outputSchema: {type: integer}}
+  handler: {do: x, outputSchema: {type: boolean}}
+links:
+  - {from: a, to: handler, on: %s, when: %s}
+"""
+FAILING = {
+    "a task that has not run is read": ("error", "tasks.handler.output"),
+    "it reads what it has not given": ("error", "tasks.a.output > 3"),
+    "an always link is asked after a failure too": ("always", "tasks.a.output > 3"),
+}
+
+
+@pytest.mark.parametrize(("on", "condition"), FAILING.values(), ids=FAILING.keys())
+def test_a_condition_that_fails_once_its_task_has_is_found(on: str, condition: str) -> None:
+    found = verify(load("id: it\n" + HANDLED % (on, condition)))
+
+    (fault,) = [finding for finding in found.findings if finding.code == "branch-fails"]
+    assert fault.level == "error"
+    assert found.verdict("3.3") == "refuted"
+
+
+@pytest.mark.parametrize("condition", ["input.n > 3", "'tasks.a.error.code == \"boom\"'"])
+def test_a_condition_that_holds_or_not_once_its_task_has_failed_is_clean(condition: str) -> None:
+    found = verify(load("id: it\n" + HANDLED % ("error", condition)))
+
+    assert "branch-fails" not in {finding.code for finding in found.findings}

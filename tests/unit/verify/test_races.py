@@ -162,3 +162,35 @@ def test_many_races_on_one_path_are_not_all_named() -> None:
 
     assert 1 < len(findings) <= 8
     assert findings[0].level == "error"
+
+
+@pytest.mark.parametrize("path", ["tasks", "data", "input", "global", "tasks.a", "data.v"])
+def test_what_is_declared_may_have_the_name_of_a_root(path: str) -> None:
+    text = f"""\
+data: {{v: {{value: 1}}}}
+tasks:
+  a: {{do: x, reads: [{path}]}}
+  b: {{do: x, writes: [{path}]}}
+  c: {{do: x, onComplete: [{{set: {{v: '2'}}}}], inputs: {{p: {{from: a}}}}}}
+"""
+
+    assert all(finding.level == "warning" for finding in found(text))
+
+
+def test_two_orders_are_compared_when_both_are_over() -> None:
+    """With other outputs the run goes another way, in which one more task is open: that is no difference of the orders."""
+    quote = "{do: x, outputSchema: {type: integer, minimum: 0, maximum: 2000}, onComplete: [{set: {best: tasks.NAME.output}}]}"
+
+    assert found(f"""\
+inputSchema: {{type: object, required: [limit], properties: {{limit: {{type: integer, minimum: 1}}}}}}
+data: {{best: {{value: 1000, merge: "value < current ? value : current"}}}}
+tasks:
+  north: {quote.replace("NAME", "north")}
+  south: {quote.replace("NAME", "south")}
+  all: {{type: gateway, kind: exclusive, default: leave, after: [north, south]}}
+  book: {{do: x, inputs: {{price: {{from: all, path: $.best}}}}}}
+  leave: {{do: x}}
+links:
+  - {{from: all, to: book, when: data.best <= input.limit}}
+  - {{from: all, to: leave}}
+""") == []  # fmt: skip

@@ -182,3 +182,44 @@ def test_structure_comes_first() -> None:
     broken = verify(loaded("id: it\ntasks: {a: {do: x}}\nlinks: [{from: a, to: b}]\n"))
     assert [finding.code for finding in broken.errors] == ["dangling-link"]
     assert broken.verdict("3.1") == "refuted"
+
+
+def test_an_always_link_that_leaves_a_loop_is_no_trouble_for_compensation() -> None:
+    found = verify(
+        load("""
+id: it
+tasks:
+  a: {do: x, reads: [r]}
+  b: {do: x, after: a}
+  c: {do: x}
+  d: {do: x, after: b}
+links:
+  - {from: b, to: a, when: iteration < 3}
+  - {from: a, to: c, on: always}
+""")
+    )
+
+    assert found.verdict("3.7") == "unknown"
+
+
+def test_what_a_branch_behind_a_loop_lacks_is_shown_by_a_run_that_leaves_the_loop() -> None:
+    found = verify(
+        load("""
+id: it
+tasks:
+  wait:
+    type: loop
+    until: tasks.look.output.state != "busy"
+    max: 4
+    body: {tasks: {look: {do: x, outputSchema: {type: object, required: [state], properties: {state: {enum: [busy, done]}}}}}}
+  state: {do: x, after: wait, outputSchema: {type: object, properties: {s: {enum: [a, b]}}}}
+  way: {type: gateway, kind: exclusive, after: state}
+  one: {do: x}
+  two: {do: x}
+links:
+  - {from: way, to: one, when: tasks.state.output.s == "a"}
+  - {from: way, to: two, when: tasks.state.output.s == "b"}
+""")
+    )
+
+    assert "branch-fails" in {finding.code for finding in found.errors}

@@ -1,7 +1,7 @@
 """What each type of task does when it fires, and how the scopes that some of them hold end.
 
 One file a family: `control` (start, end, gateway, transform, publish, cancel), `waits` (timer, signal, event, form), `work`
-(activity, http, subworkflow), `loops` (loop and natural loops), `maps`, `mutex`.
+(activity, http, subworkflow, those of plugins), `loops` (loop and natural loops), `maps`, `mutex`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core.kinds import control, loops, maps, mutex, waits, work
 from penstock.core.kinds.loops import leave_natural, next_pass
 from penstock.core.kinds.mutex import break_deadlock, leave_mutex
+from penstock.core.kinds.work import begin_added
 
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
@@ -50,4 +51,12 @@ END: dict[str, End] = {
     "mutex": mutex.end_body,
 }
 
-__all__ = ["BEGIN", "END", "break_deadlock", "leave_mutex", "leave_natural", "next_pass"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "begin_added",
+    "break_deadlock",
+    "leave_mutex",
+    "leave_natural",
+    "next_pass",
+]

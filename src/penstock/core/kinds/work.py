@@ -1,10 +1,13 @@
-"""Tasks that are done elsewhere: activity, http, subworkflow."""
+"""Tasks that are done elsewhere: activity, http, subworkflow, and those of plugins."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.inputs import own
 from penstock.core.values import Fault
+from penstock.core.vocabulary import CONFIG
+from penstock.errors import Rejected
 from penstock.model.effects import Execute, StartChild
 from penstock.model.failure import Failure
 from penstock.model.run import SCHEDULED, WAITING
@@ -33,6 +36,25 @@ def begin_http(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState
         return made
 
     flow.ask(request, path, f"request of `{node.id}`")
+    state.arguments = flow.last_outcome()
+    schedule(flow, path, scope, node, state)
+
+
+def begin_added(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    """Of a plugin. What its config comes to is fixed when it fires, and fits the plugin's schema, or it fails so."""
+
+    def made(variables: Any) -> dict[str, Any]:
+        config = {name: value(variables) for name, value in node.values.items()}
+        if node.schema is not None:  # something in it is known only now
+            wrong = node.schema.problems(config)
+            if wrong:
+                raise Rejected("field-invalid", wrong)
+            if node.added is not None and (wrong := node.added.refused(own(config))):
+                raise Rejected("plugin-check", wrong)
+        inputs = flow.gather(path, [i for i in node.inputs if i.secret is None], variables)
+        return {**inputs, CONFIG: config}
+
+    flow.ask(made, path, f"config of `{node.id}`")
     state.arguments = flow.last_outcome()
     schedule(flow, path, scope, node, state)
 

@@ -60,6 +60,10 @@ Formula = tuple[Term, bool]
 """What holds of every value that is accepted, and whether nothing else does."""
 
 
+NAMED_MAX = 300
+"""Values of an `enum` that are told apart; a longer one is left to the check of what is found."""
+
+
 class Concreteless(Exception):
     """A model that can't be made a value of reasonable size."""
 
@@ -298,8 +302,11 @@ class Garden:
             found.append((cell.is_(*kinds), True))
         if "const" in rules:
             found.append(self._equals(cell, rules["const"]))
-        if isinstance(rules.get("enum"), list):
-            options = [self._equals(cell, value) for value in rules["enum"]]
+        named = rules.get("enum")
+        if isinstance(named, list) and len(cast("list[Any]", named)) > NAMED_MAX:
+            found.append((smt.true, False))
+        elif isinstance(named, list):
+            options = [self._equals(cell, value) for value in cast("list[Any]", named)]
             found.append((smt.any(*(t for t, _ in options)), all(e for _, e in options)))
         for word, compare in _BOUNDS.items():
             limit = rules.get(word)

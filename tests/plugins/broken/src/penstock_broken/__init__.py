@@ -1,0 +1,1 @@
+"""Each module is wrong in its own way."""

@@ -1,0 +1,1 @@
+"""A plugin as its author would write it; nothing here knows the engine."""
