@@ -190,11 +190,12 @@ def tell(
     *,
     runs: int = 40,
     server: Server | None = None,
+    book: str = "workload",
 ) -> Story:
     """Lives with their orders (`kill`, `stop`), then as many as it takes; then judge."""
     story = Story(name)
     database, log = place_of(folder, name, server), folder / f"{_file(name)}.log"
-    plain = Orders(database, str(log), last=runs)
+    plain = Orders(database, str(log), last=runs, book=book)
     try:
         for orders in lives:
             status = nursery.live(msgspec.structs.replace(plain, **orders))
@@ -208,7 +209,7 @@ def tell(
         _end(nursery, plain, story)
     except Stuck as error:
         story.verdict.stuck.append(f"{error}: {nursery.words()}")
-    story.verdict.add(judge(database, log, range(runs)))
+    story.verdict.add(judge(database, log, range(runs), book))
     if server is not None and not story.verdict.complaints:
         server.drop(
             database
@@ -237,6 +238,7 @@ def tell_random(
     seed: int,
     longest: float = 0.12,
     server: Server | None = None,
+    book: str = "workload",
     harm: Callable[[str], AbstractContextManager[object]] = nullcontext,
     said: Callable[[Story], None] = lambda story: None,
 ) -> Story:
@@ -245,7 +247,7 @@ def tell_random(
     dice = random.Random(seed)
     story = Story(f"random-{seed}")
     database, log = place_of(folder, story.name, server), folder / f"{story.name}.log"
-    plain = Orders(database, str(log))
+    plain = Orders(database, str(log), book=book)
     bell = Bell(folder / f"{story.name}.bell")
     more = 0
     try:
@@ -276,17 +278,24 @@ def tell_random(
         story.verdict.stuck.append(f"{error}: {nursery.words()}")
     finally:
         bell.close()
-    story.verdict.add(judge(database, log, range(runs)))
+    story.verdict.add(judge(database, log, range(runs), book))
     return story
 
 
 def count_points(
-    nursery: Nursery, folder: Path, *, runs: int, server: Server | None = None
+    nursery: Nursery,
+    folder: Path,
+    *,
+    runs: int,
+    server: Server | None = None,
+    book: str = "workload",
 ) -> tuple[Counter[str], Counter[str]]:
     """How often each point is reached: in a first life, and in one that comes after a kill."""
     found: list[Counter[str]] = []
     for name, lives in (("count-first", []), ("count-second", [{"kill": "append.after:12"}])):
-        plain = Orders(place_of(folder, name, server), str(folder / f"{name}.log"), last=runs)
+        plain = Orders(
+            place_of(folder, name, server), str(folder / f"{name}.log"), last=runs, book=book
+        )
         for orders in lives:
             nursery.live(msgspec.structs.replace(plain, **orders))
         counts = folder / f"{name}.json"

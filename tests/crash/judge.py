@@ -10,14 +10,16 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from crash.workload import Wanted, wanted
+from crash.workload import Wanted
 from penstock.adapters.postgres.store import PostgresStore
 from penstock.adapters.sqlite.store import SqliteStore
+from penstock.core.functions import FUNCTION, FunctionPlan
 from penstock.core.plan import Plan
 from penstock.core.values import decode
 from penstock.engine.audit import audit
@@ -25,10 +27,13 @@ from penstock.engine.history import History, fold
 from penstock.model import events as e
 from penstock.model.codec import decode_definition, decode_event, encode_run
 from penstock.model.failure import Failure
+from penstock.model.run import Run
 from penstock.ports.store import Row, Store
 
 ACKNOWLEDGED = {"pause": e.RunPaused, "resume": e.RunResumed, "cancel": e.CancelRequested}
-TERMINAL = (e.RunCompleted, e.RunFailed, e.RunCancelled, e.RunTimedOut, e.RunTerminated)
+TERMINAL = (
+    e.RunCompleted, e.RunFailed, e.RunCancelled, e.RunTimedOut, e.RunTerminated, e.RunContinued,
+)  # fmt: skip
 
 
 @dataclass
@@ -91,6 +96,8 @@ class Books:
 
     async def plan(self, definition: str, version: str) -> Plan:
         plan = self._plans.get((definition, version))
+        if plan is None and version == FUNCTION:
+            plan = self._plans[definition, version] = FunctionPlan(definition)
         if plan is None:
             row = await self.store.definition(definition, version)
             assert row is not None, definition
@@ -98,9 +105,12 @@ class Books:
         return plan
 
 
-def judge(database: Path | str, log: Path, numbers: Iterable[int]) -> Verdict:
+def judge(
+    database: Path | str, log: Path, numbers: Iterable[int], book: str = "workload"
+) -> Verdict:
     """All of these runs must have ended, as they should."""
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    wanted = import_module(f"crash.{book}").wanted
     return asyncio.run(_judge(database, Trace.of(lines), [wanted(n) for n in numbers]))
 
 
@@ -136,9 +146,54 @@ async def examine(store: Store, trace: Trace, wants: Sequence[Wanted]) -> Verdic
 
 
 async def _run(books: Books, row: Row, trace: Trace, want: Wanted | None, verdict: Verdict) -> None:
+    events: list[e.Event] = []
+    for generation in range(1, row.generation):
+        before = await books.store.find(row.id, generation)
+        assert before is not None
+        events += (await _generation(books, before, trace, verdict))[0]
+    last, run = await _generation(books, row, trace, verdict)
+    events += last
+    if want is None:
+        return
+    name, first = row.id, events[0]
+    assert isinstance(first, e.RunStarted)
+    if (first.definition, decode(bytes(first.input))) != (want.definition, want.input):
+        verdict.wrong.append(f"{name} was started with something else")
+    if row.generation != want.generations and not row.open:
+        verdict.wrong.append(f"{name} has {row.generation} generations, not {want.generations}")
+    _signals(name, events, trace, want, verdict)
+    _updates(name, events, trace, want, verdict)
+    done = [event.key for event in events if isinstance(event, e.TaskCompleted)]
+    missing = set(want.must) - set(done)
+    if missing and not row.open:
+        verdict.wrong.append(f"{name} ended without {sorted(missing)}")
+    undone = tuple(event.key for event in events if isinstance(event, e.UndoCompleted))
+    undo = want.undone
+    if undo is None:
+        plain = row.version != FUNCTION
+        undo = tuple(key for key in reversed(done) if plain or key.startswith("step#"))
+    code = "" if run.failure is None else run.failure.code
+    if (row.status, code, undone) != (want.status, want.code, undo) and not row.open:
+        verdict.wrong.append(
+            f"{name} ended {row.status} {code} {undone}, not {want.status} {want.code} {undo}"
+        )
+    elif row.status == "COMPLETED":
+        result = (
+            decode(run.result)
+            if run.result is not None
+            else await books.values.value(row.key, run.result_ref)
+        )
+        if result != want.result:
+            verdict.wrong.append(f"{name} gave {result!r}, not {want.result!r}")
+
+
+async def _generation(
+    books: Books, row: Row, trace: Trace, verdict: Verdict
+) -> tuple[list[e.Event], Run]:
+    """One history: whole, ended, and the state is its fold."""
     stored = await books.store.events(row.key)
     events = [decode_event(each.payload) for each in stored]
-    name = row.id
+    name = row.id if row.generation == 1 else f"{row.id}~{row.generation}"
     if row.open:
         last = ", ".join(event.type for event in events[-3:])
         verdict.stuck.append(f"{name} is {row.status} after {last}")
@@ -162,30 +217,21 @@ async def _run(books: Books, row: Row, trace: Trace, want: Wanted | None, verdic
             verdict.wrong.append(
                 f"{name}: its snapshot at {snapshot.revision} and its tail give another state"
             )
-    if want is None:
-        return
-    first = events[0]
-    assert isinstance(first, e.RunStarted)
-    if (first.definition, decode(bytes(first.input))) != (want.definition, want.input):
-        verdict.wrong.append(f"{name} was started with something else")
-    _signals(name, events, trace, want, verdict)
-    undone = tuple(event.key for event in events if isinstance(event, e.UndoCompleted))
-    undo = want.undone
-    if undo is None:
-        undo = tuple(event.key for event in reversed(events) if isinstance(event, e.TaskCompleted))
-    code = "" if run.failure is None else run.failure.code
-    if (row.status, code, undone) != (want.status, want.code, undo) and not row.open:
-        verdict.wrong.append(
-            f"{name} ended {row.status} {code} {undone}, not {want.status} {want.code} {undo}"
-        )
-    elif row.status == "COMPLETED":
-        result = (
-            decode(run.result)
-            if run.result is not None
-            else await books.values.value(row.key, run.result_ref)
-        )
-        if result != want.result:
-            verdict.wrong.append(f"{name} gave {result!r}, not {want.result!r}")
+    return events, run
+
+
+def _updates(
+    name: str, events: Sequence[e.Event], trace: Trace, want: Wanted, verdict: Verdict
+) -> None:
+    """What was answered is in the history, once."""
+    answers = [event for event in events if isinstance(event, e.UpdateAnswered)]
+    for number, (_, _, answer) in enumerate(want.updates):
+        id = f"{name}:update:{number}"
+        found = [decode(bytes(each.output)) for each in answers if each.id == id]
+        if (name, f"update:{id}") in trace.acks and not found:
+            verdict.lost.append(f"{name}: update {number}")
+        elif found not in ([], [answer]):
+            verdict.wrong.append(f"{name}: update {number} was answered {found}, not {answer}")
 
 
 def _attempts(name: str, events: Sequence[e.Event], trace: Trace, verdict: Verdict) -> None:
@@ -249,7 +295,7 @@ def _signals(
     name: str, events: Sequence[e.Event], trace: Trace, want: Wanted, verdict: Verdict
 ) -> None:
     received = [event.id for event in events if isinstance(event, e.SignalReceived)]
-    if len(set(received)) != len(received):
+    if len(set(received)) != len(received) and want.generations == 1:
         verdict.wrong.append(f"{name} received a signal twice: {received}")
     for word, kind in ACKNOWLEDGED.items():
         if (name, word) in trace.acks and not any(isinstance(event, kind) for event in events):

@@ -1,5 +1,6 @@
 """`make crash`: kill -9 at every named point and at random, on SQLite and on PostgreSQL; then, on SQLite power loss, on
-PostgreSQL the same at random while the server is killed every few seconds and its connections are cut.
+PostgreSQL the same at random while the server is killed every few seconds and its connections are cut; then all of it
+with workflow functions (on PostgreSQL at random only, unless `--only functions` is asked for).
 
 Prints how far it is, what was seen and what never may be.
 Exits with 1 if anything was lost, repeated, stuck, poisoned or wrong, or if a point was never reached.
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -27,12 +29,14 @@ from crash.victim import SQLITE_POINTS
 from penstock.engine.points import POINTS
 from support.postgres import Server, serving
 
-ELSEWHERE = ("request.", "inside.", "generation.", "batch.", "resume.", "route.", "outbox.")
+OF_FUNCTIONS = ("next.", "program.", "generation.")
+"""Points that the book of functions reaches, and that of definitions does not."""
+ELSEWHERE = ("request.", "inside.", "batch.", "resume.", "route.", "outbox.", *OF_FUNCTIONS)
 """Points that have lives of their own: `test_transactions.py`, `test_control.py`, `test_bus.py`."""
 RUNS_A_POINT = 40
 WORKERS = 2
 
-Life = dict[str, str]
+Life = dict[str, Any]
 
 
 def plans(
@@ -40,12 +44,24 @@ def plans(
     second: dict[str, int],
     dice: random.Random,
     own: Collection[str] = SQLITE_POINTS,
+    book: str = "workload",
 ) -> Iterator[tuple[str, list[Life]]]:
     """For each point: its first occurrence, and a later one if there is; in the life where it is reached."""
-    # Those of shared transactions have lives of their own: `test_transactions.py`.
-    shared = {name for name in POINTS if name.startswith(ELSEWHERE)}
-    names = sorted({*POINTS, *own, *first, *second} - shared)
-    for name in names:
+    if book == "functions":
+        # All that they reach themselves; and lives of a process that has not their code.
+        names = {*first, *second, *(name for name in POINTS if name.startswith(OF_FUNCTIONS))}
+        for at in ("stored.task_completed:3", "recovery.done:1", "stored.advanced:1"):
+            bare: Life = {"kill": at} if "advanced" in at else {"bare": True, "kill": at}
+            before = [
+                {"kill": "append.after:12"},
+                {"bare": True, "kill": "stored.task_completed:2"},
+            ]
+            yield f"{at} without the code", [*before, bare]
+    else:
+        # Those of shared transactions have lives of their own: `test_transactions.py`.
+        shared = {name for name in POINTS if name.startswith(ELSEWHERE)}
+        names = {*POINTS, *own, *first, *second} - shared
+    for name in sorted(names):
         before: list[Life] = []
         count = first.get(name, 0)
         recovering = name.startswith("recovery.") or count == 0
@@ -67,20 +83,20 @@ def plans(
             yield f"{name}:{number}", [*before, {"kill": f"{name}:{number}"}]
 
 
-def points(folder: Path, seed: int, server: Server | None) -> list[Story]:
+def points(folder: Path, seed: int, server: Server | None, book: str = "workload") -> list[Story]:
     dice = random.Random(seed)
     nurseries: SimpleQueue[Nursery] = SimpleQueue()
     for number in range(WORKERS):
         nurseries.put(Nursery(folder / f"errors-{number}"))
     nursery = nurseries.get()
-    first, second = count_points(nursery, folder, runs=RUNS_A_POINT, server=server)
+    first, second = count_points(nursery, folder, runs=RUNS_A_POINT, server=server, book=book)
     nurseries.put(nursery)
 
     def one(plan: tuple[str, list[Life]]) -> Story:
         name, lives = plan
         nursery = nurseries.get()
         try:
-            story = tell(nursery, folder, name, lives, runs=RUNS_A_POINT, server=server)
+            story = tell(nursery, folder, name, lives, runs=RUNS_A_POINT, server=server, book=book)
         finally:
             nurseries.put(nursery)
         for file in folder.glob(f"{name.replace(':', '_').replace(' ', '_')}.db*"):
@@ -88,7 +104,7 @@ def points(folder: Path, seed: int, server: Server | None) -> list[Story]:
                 file.unlink()
         return story
 
-    wanted = list(plans(first, second, dice, own=() if server else SQLITE_POINTS))
+    wanted = list(plans(first, second, dice, own=() if server else SQLITE_POINTS, book=book))
     stories: list[Story] = []
     with ThreadPoolExecutor(WORKERS) as pool:
         for story in pool.map(one, wanted):
@@ -130,6 +146,7 @@ def at_random(
     seed: int,
     server: Server | None,
     trouble: Trouble | None = None,
+    book: str = "workload",
 ) -> Story:
     shown = [0]
 
@@ -142,7 +159,7 @@ def at_random(
     with Nursery(folder / f"errors-random-{seed}") as nursery:
         return tell_random(
             nursery, folder, runs=wish.runs, kills=wish.kills, seed=seed, server=server,
-            harm=trouble or nullcontext, said=said,
+            harm=trouble or nullcontext, said=said, book=book,
         )  # fmt: skip
 
 
@@ -181,6 +198,22 @@ class Table:
             print(text)
         if self.missed:
             print(f"not reached: {', '.join(self.missed)}")
+
+
+def of_functions(
+    folder: Path, store: str, wish: argparse.Namespace, seed: int, table: Table
+) -> None:
+    """The same with workflow functions."""
+    folder = folder / "functions"
+    folder.mkdir()
+    serving_it = serving() if store == "postgres" else nullcontext()
+    with serving_it as server:
+        if store == "sqlite" or wish.only == "functions":
+            print(f"{store}, functions, at every named point", flush=True)
+            table.points(f"{store}, functions", points(folder, seed, server, "functions"))
+        print(f"{store}, functions, {wish.kills} kills at random", flush=True)
+        story = at_random(folder, wish, seed, server, book="functions")
+        table.told.append((f"{store}, functions: at random", [story]))
 
 
 def on_sqlite(folder: Path, wish: argparse.Namespace, seed: int, table: Table) -> None:
@@ -226,7 +259,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=2000, help="at random (default: 2000)")
     parser.add_argument("--kills", type=int, default=100, help="at random (default: 100)")
     parser.add_argument("--cuts", type=int, default=200, help="of power (default: 200)")
-    parser.add_argument("--only", choices=("points", "random", "power", "server"))
+    parser.add_argument("--only", choices=("points", "random", "power", "server", "functions"))
     parser.add_argument("--store", choices=("both", "sqlite", "postgres"), default="both")
     parser.add_argument("--keep", action="store_true", help="keep the databases")
     wish = parser.parse_args()
@@ -238,7 +271,10 @@ def main() -> int:
     for store, work in (("sqlite", on_sqlite), ("postgres", on_postgres)):
         if wish.store in ("both", store):
             (folder / store).mkdir()
-            work(folder / store, wish, seed, table)
+            if wish.only != "functions":
+                work(folder / store, wish, seed, table)
+            if wish.only in (None, "functions"):
+                of_functions(folder / store, store, wish, seed, table)
     table.show()
     print(f"{time.monotonic() - began:.0f} s; {len(table.complaints)} complaints")
     if table.complaints or table.missed:

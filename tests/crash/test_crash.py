@@ -110,3 +110,43 @@ def test_on_postgres_killed_engines_a_killed_server_and_cut_connections_cost_not
     assert story.verdict.complaints == []
     assert story.kills == 5
     assert trouble.kills + trouble.cuts > 0
+
+
+FUNCTIONS: list[list[dict[str, Any]]] = [
+    [{"kill": "append.after:9"}, {"kill": "program.told:4"}],
+    [{"kill": "stored.task_completed:60"}, {"kill": "program.beside:1"}],
+    [{"kill": "next.before:2"}, {"kill": "generation.after:1"}],
+    [{"kill": "stored.cancel_requested:1"}, {"kill": "stored.undo_completed:1"}],
+    [{"kill": "stored.update_answered:2"}, {"kill": "child.telling:1"}],
+    [{"kill": "append.after:12"}, {"bare": True, "kill": "stored.task_completed:2"}, {"kill": "stored.advanced:1"}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lives", FUNCTIONS, ids=lambda lives: lives[-1]["kill"])
+def test_a_kill_costs_a_workflow_function_nothing(
+    nursery: Nursery, tmp_path: Path, lives: list[dict[str, Any]]
+) -> None:
+    story = tell(nursery, tmp_path, "sample", lives, book="functions")
+
+    assert story.verdict.complaints == []
+    assert story.missed == []
+    assert story.kills == len(lives)
+
+
+def test_kills_at_random_times_cost_workflow_functions_nothing(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    story = tell_random(nursery, tmp_path, runs=66, kills=5, seed=1, book="functions")
+
+    assert story.verdict.complaints == []
+    assert story.kills == 5
+
+
+def test_a_stop_while_functions_are_told_their_histories_costs_nothing(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    lives = [{"kill": "stored.task_completed:90"}, {"stop": "program.beside:1"}]
+    story = tell(nursery, tmp_path, "sample", lives, book="functions")
+
+    assert story.verdict.complaints == []
+    assert story.kills == 1

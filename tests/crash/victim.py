@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -20,7 +21,7 @@ from crash import workload
 from crash.workload import Wanted, trace
 from penstock.adapters.sqlite import SqliteStore
 from penstock.adapters.sqlite import connections as sqlite_connections
-from penstock.engine import attempts, points, recovery
+from penstock.engine import attempts, points, programs, recovery
 from penstock.engine.engine import Settings
 from penstock.errors import Rejected, RunFailed
 from penstock.policy import snapshots
@@ -62,6 +63,14 @@ class Orders(msgspec.Struct):
     """How long attempts may take to end when the engine stops."""
     bell: str = ""
     """A pipe by name, to say that the engine is open."""
+    book: str = "workload"
+    """The module that says what runs there are."""
+    bare: bool = False
+    """A process that has the activities and not the code of workflow functions: nothing new is asked of it."""
+
+
+def book_of(name: str) -> Any:
+    return importlib.import_module(f"crash.{name}")
 
 
 class Points:
@@ -131,6 +140,7 @@ def small() -> None:
     snapshots.EVENTS_MIN = 8
     recovery.CHUNK = 12
     attempts.LONG_SECONDS = 0.002
+    programs.INLINE_EVENTS_MAX, programs.EVENTS_AT_ONCE = 8, 3
 
 
 def acknowledged(path: str) -> set[tuple[str, ...]]:
@@ -143,7 +153,9 @@ def acknowledged(path: str) -> set[tuple[str, ...]]:
         return set()
 
 
-async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]]) -> None:
+async def drive(
+    engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]], book: Any = workload
+) -> None:
     """All commands of one run that nobody was told of, in order; then its end."""
     name = want.id
 
@@ -166,13 +178,16 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
         return
     if want.definition == "sender":
         # Its receiver is there before a signal can be sent to it.
-        receiver = workload.wanted(int(name.rpartition("-")[2]) - 1)
+        receiver = book.wanted(int(name.rpartition("-")[2]) - 1)
         await engine.start(receiver.definition, receiver.input, id=receiver.id)
     await give("start", _begin(engine, want))
     run = await engine.get(name)
     for number, (signal_name, payload) in enumerate(want.signals):
         message = f"{name}:{number}"
         await give(f"signal:{message}", run.signal(signal_name, payload, message_id=message))
+    for number, (update, payload, answer) in enumerate(want.updates):
+        message = f"{name}:update:{number}"
+        await give(f"update:{message}", _asked(run, update, payload, answer, message))
     if want.pauses:
         await give("pause", run.pause())
         await give("resume", run.resume())
@@ -181,6 +196,11 @@ async def drive(engine: penstock.Engine, want: Wanted, done: set[tuple[str, ...]
     with contextlib.suppress(RunFailed):
         await run.result()
     trace("ack", name, "end")
+
+
+async def _asked(run: penstock.Run, name: str, payload: Any, answer: Any, message: str) -> None:
+    told = await run.update(name, payload, command_id=message)
+    assert told == answer, (message, told, answer)
 
 
 async def _begin(engine: penstock.Engine, want: Wanted) -> None:
@@ -223,10 +243,12 @@ async def live(orders: Orders) -> bool:
     done = acknowledged(orders.log)  # before this life makes the file
     workload.trace_to(orders.log)
     settings = Settings(cache_runs=40, drain_seconds=orders.drain)
+    book = book_of(orders.book)
     async with penstock.open(
-        url_of(orders.database), activities=workload.ACTIVITIES, settings=settings
-    ) as engine:
-        for definition in workload.DEFINITIONS:
+        url_of(orders.database), activities=book.ACTIVITIES, settings=settings,
+        workflows=() if orders.bare else book.WORKFLOWS,
+    ) as engine:  # fmt: skip
+        for definition in book.DEFINITIONS:
             await engine.register(definition)
         if orders.bell:
             ring(orders.bell)
@@ -243,10 +265,13 @@ async def live(orders: Orders) -> bool:
 
 
 async def _drive_all(engine: penstock.Engine, orders: Orders, done: set[tuple[str, ...]]) -> None:
+    if orders.bare:
+        await asyncio.Event().wait()
+    book = book_of(orders.book)
     async with asyncio.TaskGroup() as group:
         for number in range(orders.first, orders.last):
-            group.create_task(drive(engine, workload.wanted(number), done))
-            if orders.pace and (workload.wanted(number).id, "start") not in done:
+            group.create_task(drive(engine, book.wanted(number), done, book))
+            if orders.pace and (book.wanted(number).id, "start") not in done:
                 await asyncio.sleep(orders.pace)
 
 

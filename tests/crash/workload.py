@@ -33,7 +33,9 @@ def trace(*words: object) -> None:
 
 def _begin(*, undo: bool = False) -> tuple[str, ...]:
     here = current()
-    words = (here.run_id, ("undo:" if undo else "") + here.key, str(here.attempt))
+    generation = here.job.generation
+    run = here.run_id if generation == 1 else f"{here.run_id}~{generation}"
+    words = (run, ("undo:" if undo else "") + here.key, str(here.attempt))
     trace("begin", *words)
     return words
 
@@ -114,6 +116,9 @@ def _step(value: Any, add: int, *after: str, **more: Any) -> dict[str, Any]:
 
 
 UNDO = {"do": "undo", "inputs": {"value": N}}
+
+WORKFLOWS: list[Any] = []
+"""Functions have a book of their own: `functions.py`."""
 
 DEFINITIONS: list[dict[str, Any]] = [
     {
@@ -319,13 +324,18 @@ class Wanted:
     code: str = ""
     """Of the failure."""
     undone: tuple[str, ...] | None = ()
-    """Keys, in order; None: all that was done, in reverse."""
+    """Keys, in order; None: all that was done (of a function: by `step`), in reverse."""
     signals: tuple[tuple[str, Any], ...] = ()
     pauses: bool = False
     cancels: bool = False
     how: str = "start"
     """How it is started: by itself, or by a schedule's backfill, a debounced or a singleton start."""
     children: tuple[str, ...] = field(default=())
+    updates: tuple[tuple[str, Any, Any], ...] = ()
+    """Name, payload, and what is answered."""
+    must: tuple[str, ...] = ()
+    """Steps that are done, however the run ends."""
+    generations: int = 1
 
 
 def _kinds() -> list[Callable[[int], Wanted]]:

@@ -15,6 +15,7 @@ import pytest
 import penstock
 from penstock import Context, Fail, Retry, RunFailed, StepFailed, activity, workflow
 from penstock.adapters.memory import MemoryStore
+from penstock.model.codec import encode_run
 from penstock.testing.harness import SkipClock, harness
 
 done: list[Any] = []
@@ -547,3 +548,88 @@ async def test_code_that_cannot_work_fails_with_its_place(
         assert failed.value.failure.code == code
         assert says in failed.value.failure.message
         assert done == []
+
+
+@activity
+async def text(size: int) -> str:
+    return "x" * size
+
+
+@workflow
+async def large(ctx: Context, given: str) -> list[int]:
+    """Values that the state only refers to: an input, a result that shrinks when it is stored, a signal."""
+    made = await ctx.call(text, 5000)
+    await ctx.sleep(60)
+    huge = await ctx.call(text, 3_000_000)
+    sent = await ctx.signal("more", type=str)
+    await ctx.sleep(60)
+    return [len(each or "") for each in (given, made, huge, sent)]
+
+
+async def test_large_values_are_told_again() -> None:
+    clock = SkipClock()
+    store = MemoryStore(clock=clock.now)
+    for life in range(5):
+        async with harness(
+            workflows=[large], activities=[text], store=store, clock=clock
+        ) as engine:
+            if life == 0:
+                run = await engine.start(large, "y" * 7000, id="l")
+                await run.signal("more", "z" * 9000)
+            await engine.skip(seconds=40)
+    async with harness(workflows=[large], activities=[text], store=store, clock=clock) as engine:
+        assert await engine.finish(await engine.get("l")) == [7000, 5000, 3_000_000, 9000]
+
+
+async def test_a_start_again_attaches_though_the_run_goes_on_with_another_input() -> None:
+    async with harness(workflows=[counter], activities=ACTIVITIES) as engine:
+        await engine.start(counter, 1, 3, id="count", idempotency_key="k")
+        await engine.settle()
+        run = await engine.start(counter, 1, 3, id="count")
+        assert (await run.show()).generation == 3
+        await engine.start(counter, 1, 3, id="count", idempotency_key="k")
+        for other in ((3, 3), (2, 3)):
+            with pytest.raises(penstock.Rejected, match="another definition or input"):
+                await engine.start(counter, *other, id="count")
+
+
+async def test_undo_names_each_step_by_its_own_generation() -> None:
+    async with harness(workflows=[counter], activities=ACTIVITIES) as engine:
+        run = await engine.start(counter, 1, 4)
+        await run.signal("extra", -5)
+        with pytest.raises(RunFailed):
+            await engine.finish(run)
+        undone = [each.event.key for each in await run.history() if each.type == "undo_completed"]
+        assert undone == ["note#1", "~3/note#1", "~2/note#1", "~1/note#1"]
+
+
+@activity
+async def patient(n: int) -> int:
+    return n
+
+
+@workflow
+async def whole_numbers(ctx: Context) -> int:
+    """A policy in whole numbers is in memory what it is on disk."""
+    policy = Retry(attempts=2, first=1, factor=2, jitter=0, maximum=5)
+    done = ctx.call(patient, 1, retry=policy, timeout=5, undo=patient, undo_retry=policy)
+    ctx.undo(patient, 2, retry=policy)
+    await ctx.signal("go", timeout=datetime.timedelta(days=1))
+    return await done
+
+
+async def test_a_policy_is_the_same_in_memory_and_on_disk() -> None:
+    async with harness(workflows=[whole_numbers], activities=[patient]) as engine:
+        run = await engine.start(whole_numbers)
+        await engine.settle()
+        await run.signal("go")
+        await engine.core.read(run.id, lambda flow: None)
+        here = (
+            encode_run(engine.core.cache[run.id].flow.run) if run.id in engine.core.cache else b""
+        )
+        row = await engine.core.store.find(run.id)
+        assert row is not None
+        entry = (await engine.core.history.load([row]))[run.id]
+        assert not isinstance(entry, Exception)
+        assert here in (b"", encode_run(entry.flow.run))
+        assert await engine.finish(run) == 1

@@ -177,11 +177,12 @@ class Engine:
 
     async def _emptied(self) -> None:
         """Until nothing is left in the inbox; each round of the loop may add to it."""
-        while self._working() and self.broken is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.001 if self.commits.batch or self.inside.busy else 0)
+        while self._working() and self.broken is None:
+            busy = self.commits.batch or self.inside.busy or self.programs
+            await asyncio.sleep(0.001 if busy else 0)
 
     def _working(self) -> bool:
-        return bool(self.inbox or self.commits.batch or self.inside.busy)
+        return bool(self.inbox or self.commits.batch or self.inside.busy or self.programs)
 
     # --- what is asked of runs ----------------------------------------------------------------------------------
 

@@ -201,6 +201,8 @@ class Generations:
     async def go_on(self, id: str) -> None:
         """A workflow function wants its next generation: what is to be undone, unread signals, attributes go along."""
         engine = self._engine
+        if points.reach is not None:
+            points.reach("next.before")
         for _ in range(TRIES_MAX):
             row = await engine.store.find(id)
             if row is None:
@@ -214,7 +216,7 @@ class Generations:
                 generation=generation, priority=old.priority, deadline=old.deadline, created_by=old.created_by,
                 parent=old.parent, parent_key=old.parent_key, parent_generation=old.parent_generation, depth=old.depth,
                 metadata=old.metadata, attributes=old.attributes, known=known_to(old, now), later=dict(old.leaving),
-                undo=tuple(replace(each, key=old_key(row.generation, each.key)) for each in old.undo),
+                undo=tuple(replace(each, key=_of_generation(row.generation, each.key)) for each in old.undo),
             )  # fmt: skip
             letters = [
                 c.SendSignal(
@@ -239,8 +241,12 @@ class Generations:
             )
             outcome = turn(new.flow, [begun, *letters])
             last = e.RunContinued(at=now, generation=generation, reason=CONTINUED_AS_NEW)
-            if await self._commit(row, new, [], outcome.events, last):
-                engine.programs.keep(id, new.flow)
+            kept = False
+            try:
+                kept = await self._commit(row, new, [], outcome.events, last)
+            finally:
+                engine.programs.opened(id, new.flow, kept=kept)
+            if kept:
                 return
         raise _moving(id)
 
@@ -425,6 +431,11 @@ def _row(old: Row, definition: str, version: str, generation: int) -> Row:
         id=old.id, generation=generation, definition=definition, version=version, status="CREATED", revision=0,
         created_at=old.created_at, updated_at=old.updated_at,
     )  # fmt: skip
+
+
+def _of_generation(generation: int, key: str) -> str:
+    """Named by the generation that did it, however many follow."""
+    return key if key.startswith("~") else old_key(generation, key)
 
 
 def _check_parentless(run: Run) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.core.evolve import evolve
@@ -18,10 +19,12 @@ from penstock.core.flow import Flow
 from penstock.core.functions import FunctionPlan
 from penstock.core.owed import every_reference
 from penstock.core.program import Program
+from penstock.engine import points
 from penstock.engine.history import Entry, History, Source
 from penstock.engine.inbox import Item
 from penstock.errors import PenstockError, Rejected, StoreError
 from penstock.model.codec import LARGE_FIELDS, decode_event
+from penstock.model.events import Event
 from penstock.model.run import INLINE_BYTES_MAX, REF_SHIFT, Run
 from penstock.ports.programs import Functions
 from penstock.ports.store import Row
@@ -46,6 +49,10 @@ class Programs:
         self._waiting: dict[str, list[Item]] = {}
         """What came for runs whose function is being told its history."""
         self.replayed = 0
+
+    def __bool__(self) -> bool:
+        """Something waits here that is not in the inbox."""
+        return bool(self._waiting)
 
     def clear(self) -> None:
         """Another process may have gone on with them."""
@@ -131,6 +138,13 @@ class Programs:
         if flow.program is not None:
             self._keep(run_id, flow.run.generation, flow.program)
 
+    def opened(self, run_id: str, flow: Flow, *, kept: bool) -> None:
+        """A generation was to be opened: its function goes on, or, if another was faster, never began."""
+        if kept:
+            self.keep(run_id, flow)
+        elif flow.program is not None:
+            flow.program.close()
+
     def let_go(self, run_id: str, flow: Flow) -> None:
         """The turn came to nothing: a function that was begun or told for it alone ends with it."""
         program, kept = flow.program, self._kept.get(run_id)
@@ -141,23 +155,28 @@ class Programs:
     def _keep(self, run_id: str, generation: int, program: Program) -> None:
         before = self._kept.get(run_id)
         if before is not None and before[1] is not program:
-            before[
-                1
-            ].close()  # it had gone on in a turn that was not kept, or is of the generation before
+            # It had gone on in a turn that was not kept, or is of the generation before.
+            before[1].close()
         self._kept[run_id] = generation, program
 
     async def _tell_beside(self, run_id: str, entry: Entry) -> None:
+        if points.reach is not None:
+            points.reach("program.beside")
         try:
             program = await self._replay(run_id, entry)
             if program is not None:
                 self._keep(run_id, entry.flow.run.generation, program)
+        except StoreError as error:
+            self._engine.commits.store_failed([(run_id, self._waiting.pop(run_id))], error)
         finally:
-            for item in self._waiting.pop(run_id, []):
+            for item in self._waiting.pop(run_id, ()):
                 self._engine.post(run_id, item)
 
     async def _replay(self, run_id: str, entry: Entry) -> Program | None:
         """Tell a function all that has happened up to where the run stands."""
         engine = self._engine
+        if points.reach is not None:
+            points.reach("program.before")
         try:
             program = await replay(engine, entry)
         except StoreError:
@@ -167,6 +186,8 @@ class Programs:
             log.error("run.unfit", extra={"run": run_id, "error": str(error)})
             return None
         self.replayed += 1
+        if points.reach is not None:
+            points.reach("program.told")
         return program
 
 
@@ -219,9 +240,7 @@ async def _fold(flow: Flow, row: Row, source: Source) -> None:
     history = History(source, _no_plan)
     for count, each in enumerate(stored[: row.revision], 1):
         event = decode_event(each.payload)
-        if len(each.payload) > INLINE_BYTES_MAX and any(
-            getattr(event, name, None) is not None for name in LARGE_FIELDS
-        ):
+        if _is_large(event):
             # The function is told it whole: held, as it was when it came.
             await history.bring(flow, row.key, {each.seq << REF_SHIFT})
         evolve(flow, event)
@@ -230,6 +249,15 @@ async def _fold(flow: Flow, row: Row, source: Source) -> None:
             flow.values = {ref: value for ref, value in flow.values.items() if ref in wanted}
             flow.effects.clear()
             await asyncio.sleep(0)
+
+
+def _is_large(event: Event) -> bool:
+    """It brings something that the state only refers to; how many bytes it has in the store says nothing of that."""
+    for name in LARGE_FIELDS:
+        raw = getattr(event, name, None)
+        if type(raw) is Raw and len(memoryview(raw)) > INLINE_BYTES_MAX:
+            return True
+    return False
 
 
 def _no_plan(definition: str, version: str) -> Any:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
@@ -69,21 +70,21 @@ class Context:
         self, activity: Callable[..., Awaitable[T]], /, *args: Any, undo: Any = None, retry: Retry | None = None,
         timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
         undo_retry: Retry | None = None, **named: Any,
-    ) -> Awaitable[T]: ...  # fmt: skip
+    ) -> Coroutine[Any, Any, T]: ...  # fmt: skip
 
     @overload
     def call(
         self, activity: Callable[..., T], /, *args: Any, undo: Any = None, retry: Retry | None = None,
         timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
         undo_retry: Retry | None = None, **named: Any,
-    ) -> Awaitable[T]: ...  # fmt: skip
+    ) -> Coroutine[Any, Any, T]: ...  # fmt: skip
 
     @overload
     def call(
         self, activity: str, /, *args: Any, undo: Any = None, retry: Retry | None = None,
         timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
         undo_retry: Retry | None = None, **named: Any,
-    ) -> Awaitable[Any]: ...  # fmt: skip
+    ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
 
     def call(
         self, activity: Any, /, *args: Any, undo: Any = None, retry: Retry | None = None,
@@ -98,8 +99,10 @@ class Context:
         place = here(1)
         name = name_of(activity)
         step = i.Call(
-            program.key(name), name, Raw(encode_value(_arguments(activity, args, named))), retry, _timeouts(timeout),
-            queue, priority, "" if undo is None else name_of(undo), undo_retry,
+            program.key(name), name, Raw(encode_value(_arguments(activity, args, named))),
+            None if retry is None else _as_stored(retry), None if timeout is None else _timeouts(timeout), queue,
+            priority, "" if undo is None else name_of(undo),
+            None if undo_retry is None else _as_stored(undo_retry),
         )  # fmt: skip
         read: Read = _PLAIN if isinstance(activity, str) else result_decoder(activity)
         return Step(program, step, read, place)
@@ -107,7 +110,7 @@ class Context:
     def map(
         self, activity: Callable[..., Awaitable[T]] | Callable[..., T], items: Iterable[Any], *, limit: int | None = None,
         **options: Any,
-    ) -> Awaitable[list[T]]:  # fmt: skip
+    ) -> Coroutine[Any, Any, list[T]]:  # fmt: skip
         """Execute an activity for each item, `limit` at a time: the results in the order of the items. The first that
         fails ends it, and the others are given up."""
         if limit is not None and (type(limit) is not int or limit < 1):
@@ -143,12 +146,12 @@ class Context:
             raise
         return results
 
-    def sleep(self, delay: float | timedelta) -> Awaitable[None]:
+    def sleep(self, delay: float | timedelta) -> Coroutine[Any, Any, None]:
         """Seconds, hours or months: a durable timer. `asyncio.sleep` is the same."""
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         return asyncio.sleep(seconds)
 
-    def sleep_until(self, when: datetime) -> Awaitable[None]:
+    def sleep_until(self, when: datetime) -> Coroutine[Any, Any, None]:
         if when.tzinfo is None:
             raise Rejected(
                 "time-invalid", f"{when.isoformat()} has no zone", hint="datetime(…, tzinfo=UTC)"
@@ -156,22 +159,24 @@ class Context:
         return asyncio.sleep(max(0.0, when.timestamp() - self._program.at))
 
     @overload
-    def signal(self, name: str, *, timeout: float | timedelta | None = None) -> Awaitable[Any]: ...
+    def signal(
+        self, name: str, *, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
 
     @overload
     def signal(
         self, name: str, *, type: type[T], timeout: float | timedelta | None = None
-    ) -> Awaitable[T | None]: ...
+    ) -> Coroutine[Any, Any, T | None]: ...
 
     def signal(
         self, name: str, *, type: Any = Any, timeout: float | timedelta | None = None
-    ) -> Awaitable[Any]:
+    ) -> Coroutine[Any, Any, Any]:
         """The payload of the next signal of that name, which may have come before; None if none came in time."""
         return cast("Any", self._await(name, type, timeout, update=False))
 
     def update(
         self, name: str, *, type: Any = Any, timeout: float | timedelta | None = None
-    ) -> Awaitable[Update | None]:
+    ) -> Coroutine[Any, Any, Update | None]:
         """The next update of that name: `payload`, and `answer(value)` or `refuse(reason)`; None if none came in time."""
         return cast("Any", self._await(name, type, timeout, update=True))
 
@@ -205,12 +210,12 @@ class Context:
     @overload
     def child(
         self, workflow: Callable[..., Awaitable[T]], /, *args: Any, id: str = "", keep: bool = False, **named: Any
-    ) -> Awaitable[T]: ...  # fmt: skip
+    ) -> Coroutine[Any, Any, T]: ...  # fmt: skip
 
     @overload
     def child(
         self, workflow: str, /, *args: Any, id: str = "", keep: bool = False, version: str | None = None, **named: Any
-    ) -> Awaitable[Any]: ...  # fmt: skip
+    ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
 
     def child(
         self, workflow: Any, /, *args: Any, id: str = "", keep: bool = False, version: str | None = None, **named: Any
@@ -221,7 +226,7 @@ class Context:
 
     def start(
         self, workflow: Any, /, *args: Any, id: str = "", version: str | None = None, **named: Any
-    ) -> Awaitable[str]:
+    ) -> Coroutine[Any, Any, str]:
         """Start a run that goes its own way; its id, once it exists."""
         return cast(
             "Any", self._child(workflow, args, named, id, version, keep=True, detached=True)
@@ -281,7 +286,12 @@ class Context:
         program = self._program
         name = name_of(activity)
         raw = Raw(encode_value(_arguments(activity, args, named)))
-        program.want(i.Push(program.key(f"undo:{name}"), name, raw, retry), here(1))
+        program.want(
+            i.Push(
+                program.key(f"undo:{name}"), name, raw, None if retry is None else _as_stored(retry)
+            ),
+            here(1),
+        )
 
     def continue_as_new(self, *args: Any, **named: Any) -> Any:
         """End here and go on in another generation, with a history that begins anew. What is to be undone, signals that
@@ -318,10 +328,16 @@ def _started(raw: bytes) -> str:
     return msgspec.json.decode(raw)["run"]
 
 
-def _timeouts(timeout: float | timedelta | Timeouts | None) -> Timeouts | None:
-    if timeout is None or isinstance(timeout, Timeouts):
-        return timeout
-    return Timeouts(start_to_close=seconds_of("timeout", timeout))
+@lru_cache(maxsize=4096)
+def _as_stored(given: T) -> T:
+    """A policy as it is read back: a whole number where one may have a fraction is none, so that the state is the same."""
+    return msgspec.convert(msgspec.to_builtins(given), type(given))
+
+
+def _timeouts(timeout: float | timedelta | Timeouts) -> Timeouts:
+    if isinstance(timeout, Timeouts):
+        return _as_stored(timeout)
+    return Timeouts(start_to_close=float(seconds_of("timeout", timeout)))
 
 
 def _arguments(activity: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
