@@ -21,7 +21,7 @@ from penstock.ports.store import Append, Appended
 from penstock.testing.loop import SimulationLoop
 
 if TYPE_CHECKING:
-    from penstock.testing.simulator import Node
+    from penstock.testing.nodes import Node
 
 NOON = 1_767_268_800.0
 """2026-01-01 12:00 UTC: where the clocks of a simulation begin."""

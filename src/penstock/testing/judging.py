@@ -22,7 +22,7 @@ from penstock.model.run import OPEN_TASK, WAITING, Run
 from penstock.ports.store import Append, Row
 
 if TYPE_CHECKING:
-    from penstock.testing.simulator import Node
+    from penstock.testing.nodes import Node
 
 OF_ATTEMPTS = (
     e.TaskCompleted, e.TaskFailed, e.TaskRetried, e.TaskLost, e.TaskStarted, e.TaskDeferred, e.TaskProgressed,

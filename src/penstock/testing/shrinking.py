@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from penstock.testing.faults import Fault
-from penstock.testing.simulator import Deed, Result, Scenario, Start
+from penstock.testing.scenario import Deed, Result, Scenario, Start
 
 T = TypeVar("T")
 
