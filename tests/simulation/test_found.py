@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from penstock import Context, Retry, activity, workflow
 from penstock.adapters.memory import MemoryStore
+from penstock.adapters.memory_bus import MemoryBus
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.functions import FunctionPlan
+from penstock.engine.engine import Engine as Core
+from penstock.engine.recovery import Ownership
+from penstock.engine.runs import LocalRuns
+from penstock.engine.settings import Settings
 from penstock.errors import Rejected, StoreError
 from penstock.model.codec import decode_event
 from penstock.model.run import Run
 from penstock.ports.store import Append, Appended, Stored
-from penstock.testing.harness import SkipClock, harness
+from penstock.sdk.worker import LocalActivities
+from penstock.sdk.workflow import Registry
+from penstock.testing.harness import Harness, SkipClock, harness
 
 
 @workflow
@@ -177,3 +184,49 @@ async def test_an_engine_that_is_closed_by_two_at_once_is_closed() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
         await asyncio.gather(engine.close(), engine.close())
+
+
+class Gated(MemoryStore):
+    """Answers once, late, with what was there when it was asked."""
+
+    gate: asyncio.Event | None = None
+
+    async def events_many(self, keys: Mapping[int, int]) -> dict[int, list[Stored]]:
+        found, gate = await super().events_many(keys), self.gate
+        if gate is not None:
+            self.gate = None
+            await gate.wait()
+        return found
+
+
+async def test_recovery_takes_no_run_as_it_was_before_this_process_wrote_to_it() -> None:
+    """A lost wake-up: a signal came while runs were taken over; the run left the memory again, and recovery, which had
+    read it before, put the older one there, which wanted nothing (SPEC 4.8)."""
+    clock = SkipClock()
+    definition = {
+        "id": "go",
+        "tasks": {"g": {"type": "signal", "name": "go"}, "a": {"do": "work", "after": "g"}},
+    }
+    async with harness(activities=[work], store=MemoryStore("gated"), clock=clock) as first:
+        await first.register(definition)
+        await first.start("go", id="r")
+        first.core.broken = RuntimeError("as if it had died")  # no clean end
+    store = Gated("gated", clock=clock.now)
+    worker = LocalActivities(Registry([work]), clock, watch=False)
+    settings = Settings(cache_runs=0, drain_seconds=0)
+    core = Core(store, worker, clock, bus=MemoryBus(clock), settings=settings)
+    ownership = Ownership(core)
+    runs = LocalRuns(core, ownership)
+    second = Harness(core, runs, clock)
+    await core.open()
+    gate = store.gate = asyncio.Event()
+    opening = asyncio.ensure_future(ownership.open(keep=False))
+    while store.gate is not None:  # noqa: ASYNC110 - until it was asked
+        await asyncio.sleep(0)
+    await (await second.get("r")).signal("go", 1)
+    gate.set()
+    await opening
+    await second.skip(seconds=5)
+    assert await (await second.get("r")).status() == "COMPLETED"
+    await runs.close()
+    MemoryStore.forget("gated")

@@ -229,6 +229,8 @@ class Commits:
                 engine.effects.taken.add(
                     entry.row.id
                 )  # begun here, so that nothing of it was begun elsewhere
+        if engine.effects.taken is not None:
+            engine.effects.moved[entry.row.id] = entry.row.generation, entry.row.revision
         if not entry.row.open:
             engine.open_runs -= 1
         entry.row.key, entry.row.position, entry.hash = result.key, result.position, result.hash

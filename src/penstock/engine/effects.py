@@ -32,16 +32,18 @@ class Effects:
         self._snapshots = engine.snapshots
         self.taken: set[str] | None = None
         """While runs are taken over from a dead process: those that are."""
+        self.moved: dict[str, tuple[int, int]] = {}
+        """Meanwhile: generation and revision of the runs that this process has written to."""
         self._later: dict[str, None] = {}
         """Those that effects are owed to, once they are."""
 
     def take_over(self) -> None:
         """Runs are taken over from the owner before, from now on."""
-        self.taken, self._later = set(), {}
+        self.taken, self._later, self.moved = set(), {}, {}
 
     def taken_over(self) -> list[str]:
         """All of them are; gives those that something was put off of."""
-        later, self.taken, self._later = list(self._later), None, {}
+        later, self.taken, self._later, self.moved = list(self._later), None, {}, {}
         return later
 
     def settle(

@@ -142,7 +142,12 @@ class Ownership:
             if not rows:
                 break
             after = rows[-1].key
-            for run_id, entry in (await engine.history.load(rows)).items():
+            for run_id, loaded in (await engine.history.load(rows)).items():
+                entry = loaded
+                while isinstance(entry, Entry) and self._outdated(entry):
+                    entry = await self._fresh(run_id)
+                if entry is None:
+                    continue  # it has ended meanwhile
                 if isinstance(entry, Exception):
                     log.error("run.unreadable", extra={"run": run_id, "error": str(entry)})
                     self._left = self._left or not clean
@@ -159,6 +164,19 @@ class Ownership:
         self.recovered.set()
         if self.counts["runs"]:
             log.info("engine.recovered", extra=dict(self.counts))
+
+    def _outdated(self, entry: Entry) -> bool:
+        """This very process has written to the run since it was read; it may have left the memory again."""
+        moved = self._engine.effects.moved.get(entry.row.id)
+        return moved is not None and moved > (entry.row.generation, entry.row.revision)
+
+    async def _fresh(self, run_id: str) -> Entry | Exception | None:
+        """As it is stored now; None if it is not open any more."""
+        engine = self._engine
+        row = (await engine.store.find_newest([run_id])).get(run_id)
+        if row is None or not row.open:
+            return None
+        return (await engine.history.load([row]))[run_id]
 
     def _take(self, run_id: str, entry: Entry, *, clean: bool) -> None:
         engine = self._engine
