@@ -54,6 +54,7 @@ QUESTIONS = (
     Question("memory", "100,000 waiting runs; 100,000 tasks in a run", ("penstock",), 1, 300),
     Question("bulk", "100,000 starts in one call, and one by one", OURS, 1, 300),
     Question("list", "50 of 1,000,000 runs by status and attribute", OURS, 1, 420),
+    Question("functions", "workflow functions against definitions; 100,000 steps", OURS, 3, 300),
     Question(
         "idle", "statements a second when nothing is to be done", ("penstock-postgres",), 1, 90
     ),

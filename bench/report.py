@@ -42,6 +42,14 @@ ORDER = (
         "bulk: in one call",
     ),
     *("list p50", "list p99", "idle"),
+    *(
+        "functions: sequence",
+        "functions: latency",
+        "functions: fanout",
+        "functions: late step",
+        "functions: growth",
+    ),
+    "functions: replay",
 )
 """The figures as they stand on the page."""
 NEW_PAGE = f"""# Benchmarks

@@ -55,6 +55,27 @@ def judge(figures: Figures) -> list[Verdict]:
         found = median(rounds)
         return Verdict(what, f"at most {most:g} {unit}", f"{found:.3g} {unit}", found <= most)
 
+    def least(what: str, key: Key, needed: float, unit: str) -> Verdict:
+        rounds = figures.get(key)
+        if not rounds:
+            return Verdict(what, f"at least {needed:g} {unit}", "–", None)
+        found = median(rounds)
+        return Verdict(what, f"at least {needed:g} {unit}", f"{found:.3g} {unit}", found >= needed)
+
+    def functions(on: str, whose: Callable[[str], Key]) -> list[Verdict]:
+        """Workflow functions beside definitions, in one process on the same store (issue 5)."""
+        return [
+            *(
+                least(
+                    f"{on}{name} of functions", whose(f"functions: {name}"), 0.8, "of definitions"
+                )
+                for name in ("sequence", "latency", "fanout")
+            ),
+            limit(f"{on}a step at 100,000", whose("functions: late step"), 1.25, "× an early one"),
+            limit(f"{on}memory of a late step", whose("functions: growth"), 0.1, "KiB/step"),
+            least(f"{on}replay", whose("functions: replay"), 20_000, "steps/s"),
+        ]
+
     def sqlite(question: str) -> Key:
         return question, "penstock"
 
@@ -108,6 +129,8 @@ def judge(figures: Figures) -> list[Verdict]:
         ),
         limit(on + "50 of 1,000,000 runs, p99", postgres("list p99"), 20, "ms"),
         limit(on + "an idle engine", postgres("idle"), 2, "statements/s"),
+        *functions("", sqlite),
+        *functions(on, postgres),
     ]
 
 

@@ -57,19 +57,33 @@ class Shape:
         self.config = {"activity": activity}
 
 
-class Step:
-    """A step of a function in the place of a task's node."""
+class PlainStep:
+    """A step of a function in the place of a task's node: a call as most are, with nothing said about it."""
 
-    __slots__ = (
-        "compensate", "config", "id", "priority", "queue", "retry", "shape", "timeouts", "type",
-    )  # fmt: skip
+    __slots__ = ("config", "id", "shape")
 
+    type = "activity"
+    retry = compensate = queue = priority = None
+    timeouts = _NO_TIMEOUTS
     # What a step never has.
     arrivals = outs = cancels = conditions = inputs = on_complete = on_error = ()
     added = body = gateway = key = loop = output_schema = schema = undo_inputs = None
     join, join_n, join_cancel = "merge", 1, False
     formulas = values = cast("dict[str, Any]", {})
     task = Task(type="activity")
+
+    def __init__(self, id: str, shape: Shape) -> None:
+        self.id, self.shape, self.config = id, shape, shape.config
+
+    @property
+    def path(self) -> str:
+        return self.id
+
+
+class Step(PlainStep):
+    """Any other: what is said about it is its own."""
+
+    __slots__ = ("compensate", "priority", "queue", "retry", "timeouts", "type")
 
     def __init__(self, plan: FunctionPlan, id: str, step: i.Waiting) -> None:
         self.id = id
@@ -94,10 +108,6 @@ class Step:
                 self.config = {"detached": step.detached, "kept": step.kept}
 
     @property
-    def path(self) -> str:
-        return self.id
-
-    @property
     def works(self) -> bool:
         return self.type == "activity"
 
@@ -105,7 +115,7 @@ class Step:
 class FunctionPlan(Plan):
     """What all runs of one workflow function have in common."""
 
-    __slots__ = ("_shapes",)
+    __slots__ = ("_shapes", "plain")
 
     function = True
 
@@ -115,6 +125,8 @@ class FunctionPlan(Plan):
         )
         self.version = FUNCTION
         self._shapes: dict[Any, Shape] = {}
+        self.plain: dict[str, Shape] = {}
+        """Of steps about which nothing is said, by activity."""
 
     def shape(self, step: i.Call) -> Shape:
         """One object for all steps that are executed alike."""
@@ -123,6 +135,10 @@ class FunctionPlan(Plan):
         if found is None:
             found = self._shapes[key] = Shape(step.activity)
         return found
+
+    def plain_shape(self, step: i.Call) -> Shape:
+        made = self.plain[step.activity] = self.shape(step)
+        return made
 
     def of_run(self, run: Run) -> Plan:
         return cast("Plan", RunPlan(self, run))
@@ -151,7 +167,19 @@ class RunPlan:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
 
-    def add(self, id: str, step: i.Waiting) -> Step:
+    def add(self, id: str, step: i.Waiting) -> PlainStep:
+        if (
+            type(step) is i.Call
+            and step.retry is None
+            and step.timeouts is None
+            and step.queue is None
+            and step.priority is None
+            and not step.undo
+        ):
+            shape = self.base.plain.get(step.activity) or self.base.plain_shape(step)
+            plain: Any = PlainStep(id, shape)
+            self.scopes[""].nodes[id] = plain
+            return plain
         node = Step(self.base, id, step)
         if node.queue is not None or node.priority is not None:
             self.queued = True
@@ -186,10 +214,13 @@ def ask_to_stop(flow: Flow, status: str, failure: Failure) -> None:
 def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
     """A step is done; its output is kept already."""
     state.status, state.ended_at, state.failure = COMPLETED, flow.at, None
-    flow.run.tasks_done += 1
+    run = flow.run
+    run.tasks_done += 1
     if node.compensate is not None:
         flow.push_undo("", node, state)
     _tell(flow, scope, node, state, "done")
+    if run.answer is None and run.next_input is None:
+        flow.checks.clear()  # nothing open is not the end: the function says what is
 
 
 def skipped(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
@@ -259,12 +290,12 @@ def quiet(flow: Flow) -> None:
 def advance(flow: Flow) -> None:
     """Tell the function what it has not heard, and do what it wants, until it waits."""
     run = flow.run
+    if not run.heard:
+        return
     if run.stopping is not None or run.closed:
         run.heard.clear()
         return
     for _ in range(ADVANCES_MAX):
-        if not run.heard:
-            return
         place = flow.cursor
         if flow.replaying:
             if place >= len(flow.outcomes):
@@ -273,7 +304,7 @@ def advance(flow: Flow) -> None:
             if flow.program is not None:
                 flow.program.replay(_told(flow), wanted)
         else:
-            program = _program(flow)
+            program = flow.program or _program(flow)
             if program is None:
                 flow.effects.append(Advance())
                 return
@@ -281,7 +312,7 @@ def advance(flow: Flow) -> None:
             program.advanced = flow.seq
             flow.outcomes.append(Raw(i.ENCODER.encode(wanted)))
         flow.cursor = place + 1
-        run.heard.clear()
+        run.heard = []  # the program has the other
         run.advanced = flow.seq
         for each in wanted:
             _do(flow, each)
@@ -289,6 +320,8 @@ def advance(flow: Flow) -> None:
             flow.drain()
         if run.stopping is not None:
             run.heard.clear()
+        if not run.heard:
+            return
     if run.heard:
         message = f"one event told the function something {ADVANCES_MAX} times without a wait"
         flow.stop(FAILED, Failure(code="advance-limit", message=message))
@@ -311,7 +344,7 @@ def _told(flow: Flow) -> Told:
         each.output if each.output is not None or not each.ref else encode(flow.resolve(each.ref))
         for each in heard
     ]
-    return Told(flow.at, flow.seq, list(heard), outputs)
+    return Told(flow.at, flow.seq, heard, outputs)
 
 
 def _do(flow: Flow, intent: i.Intent) -> None:
@@ -391,8 +424,8 @@ def _do(flow: Flow, intent: i.Intent) -> None:
 def _begin(flow: Flow, step: i.Waiting) -> tuple[Scope, Node, TaskState]:
     scope = flow.run.scopes[""]
     state = scope.tasks[step.key] = TaskState(step=step, scheduled_at=flow.at)
-    node = cast("RunPlan", flow.plan).add(step.key, step)
-    return scope, cast("Node", node), state
+    plan: Any = flow.plan
+    return scope, plan.add(step.key, step), state
 
 
 def _begin_child(flow: Flow, intent: i.Child) -> None:

@@ -103,7 +103,7 @@ class Jobs:
             arguments, secrets = flow.arguments_of(path, scope, node, state)
         else:
             arguments, secrets = decode(cast("Call", state.step).arguments), []
-        route = self._routes.get(node) or self.route(flow, node)
+        route = self._routes.get(node.shape or node) or self.route(flow, node)
         if route.implied:
             self._imply(flow, route.implied, arguments)
         progress = None if state.progress is None else decode(state.progress)

@@ -135,8 +135,10 @@ class Programs:
 
     def keep(self, run_id: str, flow: Flow) -> None:
         """After a turn: the function stays, though the run may have to be loaded again."""
-        if flow.program is not None:
-            self._keep(run_id, flow.run.generation, flow.program)
+        program = flow.program
+        before = self._kept.get(run_id)
+        if program is not None and (before is None or before[1] is not program):
+            self._keep(run_id, flow.run.generation, program)
 
     def opened(self, run_id: str, flow: Flow, *, kept: bool) -> None:
         """A generation was to be opened: its function goes on, or, if another was faster, never began."""

@@ -96,16 +96,16 @@ class Context:
         `undo` is an activity that takes it back, called with the result if the run fails or is cancelled later. `retry`
         and `timeout` (of one attempt; `Timeouts` for the others) take the place of the activity's own."""
         program = self._program
-        place = here(1)
-        name = name_of(activity)
+        name, read = _known(activity)
+        given = args if not named else _arguments(activity, args, named)
+        count = program.counts[name] = program.counts.get(name, 0) + 1
         step = i.Call(
-            program.key(name), name, Raw(encode_value(_arguments(activity, args, named))),
+            f"{name}#{count}", name, Raw(encode_value(given)),
             None if retry is None else _as_stored(retry), None if timeout is None else _timeouts(timeout), queue,
             priority, "" if undo is None else name_of(undo),
             None if undo_retry is None else _as_stored(undo_retry),
         )  # fmt: skip
-        read: Read = _PLAIN if isinstance(activity, str) else result_decoder(activity)
-        return Step(program, step, read, place)
+        return Step(program, step, read, here(1))
 
     def map(
         self, activity: Callable[..., Awaitable[T]] | Callable[..., T], items: Iterable[Any], *, limit: int | None = None,
@@ -326,6 +326,13 @@ class Context:
 def _started(raw: bytes) -> str:
     """The id of a run that was started and is not waited for."""
     return msgspec.json.decode(raw)["run"]
+
+
+@lru_cache(maxsize=4096)
+def _known(activity: Any) -> tuple[str, Read]:
+    """The name of an activity, and how its result is read."""
+    read: Read = _PLAIN if isinstance(activity, str) else result_decoder(activity)
+    return name_of(activity), read
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, NoReturn
@@ -83,7 +82,8 @@ class Loop(asyncio.AbstractEventLoop):
     def __init__(
         self, name: str, arm: Callable[[Timer], None], disarm: Callable[[Timer], None]
     ) -> None:
-        self._ready: deque[Soon | Timer] = deque()
+        self._ready: list[Soon | Timer] = []
+        """In order; a list that is walked while it grows, as a deque costs 600 bytes a run."""
         self._arm, self._disarm = arm, disarm
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
         self._count = crc32(name.encode()) << 24
@@ -105,8 +105,8 @@ class Loop(asyncio.AbstractEventLoop):
         sys.set_asyncgen_hooks(_ignore, _ignore)
         _run_in(self)
         try:
-            while ready:
-                handle: Any = ready.popleft()
+            handle: Any
+            for handle in ready:
                 if handle._cancelled:
                     continue
                 try:
@@ -116,6 +116,7 @@ class Loop(asyncio.AbstractEventLoop):
                 except BaseException as error:
                     self.unheard.append({"exception": error})
         finally:
+            ready.clear()
             _run_in(around)
             sys.set_asyncgen_hooks(*hooks)
 

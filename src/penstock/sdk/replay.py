@@ -51,13 +51,8 @@ class Gone(BaseException):
     """The function is being dropped from memory: nothing that it still does is heard."""
 
 
-class Waited:
-    """A step that was wanted and has not ended."""
-
-    __slots__ = ("future", "read")
-
-    def __init__(self, future: asyncio.Future[Any] | Timer, read: Read | None) -> None:
-        self.future, self.read = future, read
+Waited = tuple["asyncio.Future[Any] | Timer", "Read | None"]
+"""A step that was wanted and has not ended, and how its result is read."""
 
 
 class Update:
@@ -92,11 +87,11 @@ class Replay:
         self.attributes = dict(run.attributes)
         self.advanced = 0
         self.at = 0.0
-        self.context: Context = Context(self)
+        self.context: Context | None = Context(self)
         self.loop = Loop(run.id, self._arm, self._disarm)
         self._main: asyncio.Task[Any] | None = None
         self._open: dict[str, Waited] = {}
-        self._counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self._wanted: list[i.Intent] = []
         self._places: list[Place | None] = []
         self._ended: i.Finish | i.Break | i.Stop | i.Continue | None = None
@@ -153,8 +148,8 @@ class Replay:
         self._open.clear()
         self.queries.clear()
         self.loop.abandon()
-        self._main = None
         self.loop.close()
+        self._main = self.context = None  # no circle is left for the collector
 
     # --- one event -------------------------------------------------------------------------------------------
 
@@ -182,41 +177,42 @@ class Replay:
             self.loop.run()
 
     def _hear(self, heard: i.Heard, output: bytes | None) -> None:
-        if heard.kind == "start":
-            context = Variables()
-            self._main = context.run(
-                self.loop.create_task, self._body(output or b"null"), name=self.workflow.name, context=context
-            )  # fmt: skip
-            return
-        if heard.kind == "cancel":
-            self._asked = True
-            if self._main is not None:
-                self._main.cancel()
-            return
         waited = self._open.pop(heard.key, None)
         if waited is None:
+            if heard.kind == "start":
+                self._begin(output or b"null")
+            elif heard.kind == "cancel":
+                self._asked = True
+                if self._main is not None:
+                    self._main.cancel()
             return
-        future = waited.future
-        if isinstance(future, Timer):
+        future: Any
+        future, read = waited
+        if type(future) is Timer:
             self.loop.fire(future)
-        elif future.done():
             return
-        elif heard.kind == "skipped":
+        if future.done():
+            return
+        if heard.kind == "skipped":
             future.set_result(None)  # whatever type it was to have
-        elif heard.failure is not None:
+            return
+        if heard.failure is not None:
             future.set_exception(step_failed(heard.key, heard.failure))
-        else:
-            read = waited.read
-            try:
-                value = None if read is None else read(output or b"null")
-            except Exception as error:
-                future.set_exception(error)
-                return
-            future.set_result(
-                Update(self, heard.id, value)
-                if heard.id or heard.key.startswith("update:")
-                else value
-            )
+            return
+        try:
+            value = None if read is None else read(output or b"null")
+        except Exception as error:
+            future.set_exception(error)
+            return
+        if heard.id or heard.key.startswith("update:"):
+            value = Update(self, heard.id, value)
+        future.set_result(value)
+
+    def _begin(self, input: bytes) -> None:
+        context = Variables()
+        self._main = context.run(
+            self.loop.create_task, self._body(input), name=self.workflow.name, context=context
+        )
 
     async def _body(self, input: bytes) -> None:
         """The function, and how it ended."""
@@ -282,7 +278,7 @@ class Replay:
 
     def key(self, name: str) -> str:
         """`name#ordinal`."""
-        count = self._counts[name] = self._counts.get(name, 0) + 1
+        count = self.counts[name] = self.counts.get(name, 0) + 1
         return f"{name}#{count}"
 
     def wait(
@@ -291,7 +287,7 @@ class Replay:
         """Until the step has ended. If nobody waits for it any more it is given up."""
         self.want(step, place)
         future: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
-        self._open[step.key] = Waited(future, read)
+        self._open[step.key] = future, read
         try:
             return (yield from future)
         except asyncio.CancelledError:
@@ -302,7 +298,7 @@ class Replay:
     def _arm(self, timer: Timer) -> None:
         timer.key = self.key("sleep")
         self.want(i.Sleep(timer.key, timer.when()), here(3))
-        self._open[timer.key] = Waited(timer, None)
+        self._open[timer.key] = timer, None
 
     def _disarm(self, timer: Timer) -> None:
         if self._open.pop(timer.key, None) is not None:
