@@ -18,7 +18,7 @@ from penstock.engine.engine import Engine as Core
 from penstock.engine.recovery import Ownership
 from penstock.engine.runs import LocalRuns
 from penstock.engine.settings import Settings
-from penstock.errors import Rejected, StoreError
+from penstock.errors import Fenced, Rejected, StoreError
 from penstock.model.codec import decode_event
 from penstock.model.run import Run
 from penstock.ports.store import Append, Appended, Stored
@@ -230,3 +230,33 @@ async def test_recovery_takes_no_run_as_it_was_before_this_process_wrote_to_it()
     assert await (await second.get("r")).status() == "COMPLETED"
     await runs.close()
     MemoryStore.forget("gated")
+
+
+async def test_who_is_taken_over_from_while_it_takes_over_records_no_losses() -> None:
+    """It went on with its recovery, and recorded what the new owner had just begun as lost, as one who may write
+    without a token (SPEC 4.8)."""
+    clock = SkipClock()
+    definition = {"id": "one", "tasks": {"a": {"do": "lingers"}}}
+    async with harness(activities=[lingers], store=MemoryStore("taken"), clock=clock) as first:
+        await first.register(definition)
+        await first.start("one", id="r")
+        first.core.broken = RuntimeError("as if it had died")
+    store = Gated("taken", clock=clock.now)
+    worker = LocalActivities(Registry([lingers]), clock, watch=False)
+    core = Core(store, worker, clock, bus=MemoryBus(clock), settings=Settings(drain_seconds=0))
+    ownership = Ownership(core)
+    runs = LocalRuns(core, ownership)
+    await core.open()
+    events = len(await store.follow(after=0))
+    gate = store.gate = asyncio.Event()
+    opening = asyncio.ensure_future(ownership.open(keep=False))
+    while store.gate is not None:  # noqa: ASYNC110 - until it was asked
+        await asyncio.sleep(0)
+    core.lost_ownership(Fenced(token=2, newest=3))
+    gate.set()
+    await opening
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(await store.follow(after=0)) == events
+    await runs.close()
+    MemoryStore.forget("taken")

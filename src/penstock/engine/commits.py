@@ -18,7 +18,7 @@ from penstock.engine.errands import AGAIN_SECONDS
 from penstock.engine.history import Entry
 from penstock.engine.inbox import Item, abandon
 from penstock.engine.sizes import COMMIT_BYTES_MAX, Packing, bytes_of
-from penstock.errors import Fenced, RevisionConflict, StoreError
+from penstock.errors import Fenced, PenstockError, RevisionConflict, StoreError
 from penstock.model import commands as c
 from penstock.model.codec import encode_event, plain_event
 from penstock.model.events import Event
@@ -79,11 +79,12 @@ class Commits:
                 put_off.append(run_id)
                 continue
             items = mail.pop(run_id, None)
-            if items is None:
+            if items is not None and engine.owner is None:
+                self._cache.pop(run_id, None)  # others write: what is in memory here may be old
+                items = self._asked_for(items)
+            if not items:
                 continue
             batch.append((run_id, items))
-            if engine.owner is None:
-                self._cache.pop(run_id, None)  # others write: what is in memory here may be old
             if run_id not in self._cache:
                 first = items[0]
                 if first.tries or not isinstance(first.command, c.StartRun):
@@ -105,6 +106,14 @@ class Commits:
         await self._decide(batch)
         if len(self._cache) > engine.settings.cache_runs:
             self._evict()
+
+    def _asked_for(self, items: list[Item]) -> list[Item]:
+        """What somebody waits for. The rest this process did as the owner, which it is no longer: it counts no more."""
+        past = [item for item in items if item.future is None and item.command is not None]
+        if not past:
+            return items
+        self.fail(past, PenstockError("another process owns the database"))
+        return [item for item in items if item.future is not None or item.command is None]
 
     async def _decide(self, batch: list[tuple[str, list[Item]]]) -> None:
         """Take the turn of each run and write what they gave: in one commit, or in several if it is much."""

@@ -128,13 +128,17 @@ class Ownership:
         await engine.load_paused()
         await engine.queueing.load()
         await self._recover(clean=clean)
+        if self._owned(owner.token) is None:
+            return False  # taken over from while it was taking over
         await engine.outbox.own(head)
         await engine.tending.take()
         engine.requests.wake()
         return True
 
     async def _recover(self, *, clean: bool) -> None:
+        """Take over all open runs; not to the end if another has become the owner meanwhile: what it has begun is not lost."""
         engine = self._engine
+        token = 0 if engine.owner is None else engine.owner.token
         after = 0
         self.counts = {"runs": 0, "lost": 0}
         while True:
@@ -146,6 +150,8 @@ class Ownership:
                 entry = loaded
                 while isinstance(entry, Entry) and self._outdated(entry):
                     entry = await self._fresh(run_id)
+                if self._owned(token) is None:
+                    return
                 if entry is None:
                     continue  # it has ended meanwhile
                 if isinstance(entry, Exception):
@@ -158,6 +164,8 @@ class Ownership:
                 points.reach("recovery.chunk")
             while engine.backlog > CHUNK and engine.broken is None:  # noqa: ASYNC110  (the committer works it off)
                 await asyncio.sleep(0.001)
+        if self._owned(token) is None:
+            return
         if points.reach is not None:
             points.reach("recovery.done")
         engine.recovered()
