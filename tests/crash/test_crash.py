@@ -150,3 +150,14 @@ def test_a_stop_while_functions_are_told_their_histories_costs_nothing(
 
     assert story.verdict.complaints == []
     assert story.kills == 1
+
+
+def test_on_postgres_a_kill_costs_a_workflow_function_nothing(
+    nursery: Nursery, tmp_path: Path, postgres: Server
+) -> None:
+    lives = [{"kill": "append.after:20"}, {"kill": "program.told:4"}]
+    story = tell(nursery, tmp_path, "sample", lives, server=postgres, book="functions")
+
+    assert story.verdict.complaints == []
+    assert story.missed == []
+    assert story.kills == len(lives)

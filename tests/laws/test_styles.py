@@ -21,6 +21,7 @@ from penstock import Context, Fail, Retry, StepFailed, activity, workflow
 from penstock.model.codec import decode_event
 from penstock.sdk.attempt import current
 from penstock.testing.faults import KINDS, Fault
+from penstock.testing.people import People
 from penstock.testing.simulator import Deed, Scenario, Simulation, Start, Workload, definition_row
 
 EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "60"))
@@ -313,11 +314,15 @@ def workload_of(shapes: list[Shape]) -> Workload:
     )
 
 
-class Alone(Simulation):
-    """Nobody does anything but what the scenario says."""
+class Nobody(People):
+    """Nothing is done but what the scenario says."""
 
-    async def _attend(self) -> None:
+    async def attend(self) -> None:
         await asyncio.Event().wait()
+
+
+class Alone(Simulation):
+    people = Nobody
 
 
 def played(seed: int, shapes: list[Shape], definition: str, deeds: list[Deed]) -> tuple[Any, ...]:

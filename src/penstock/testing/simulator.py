@@ -43,6 +43,9 @@ STEPS_MAX = 300_000
 class Simulation:
     """Plays one scenario."""
 
+    people = People
+    """Who does what runs wait for."""
+
     def __init__(self, scenario: Scenario, workload: Workload, folder: str | None = None) -> None:
         self.scenario, self.workload = scenario, workload
         self.loop = SimulationLoop(scenario.seed)
@@ -82,7 +85,7 @@ class Simulation:
         self.context = copy_context()
         await self._found()
         self.nodes = [self._begin(number) for number in range(self.scenario.nodes)]
-        loop, people = self.loop, People(self)
+        loop, people = self.loop, self.people(self)
         acts = [loop.create_task(people.starting(each)) for each in self.scenario.starts]
         acts += [loop.create_task(people.doing(each)) for each in self.scenario.deeds]
         faults = [loop.create_task(self._breaking(each)) for each in self.scenario.faults]
