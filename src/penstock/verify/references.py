@@ -408,7 +408,7 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
             return (*path, *inside), message, hint
         said = getattr(cause, "message", error.message).removeprefix("not a JSON Schema: ")
         message = f"not a JSON Schema: {said}"
-        return (*path, *inside), message, SCHEMA_HINT
+        return (*path, *inside), message, error.hint or SCHEMA_HINT
     return None
 
 
