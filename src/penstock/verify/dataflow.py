@@ -22,7 +22,7 @@ from penstock.verify.cases import Read
 from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
 from penstock.verify.escapes import Escape, dead, fails, not_done
-from penstock.verify.knowledge import Known, knowledge_of
+from penstock.verify.knowledge import Known, Moment, knowledge_of
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
@@ -96,7 +96,8 @@ class DataFlow:
         if use.final:
             known = self._knowledge.final()
         else:
-            known = self._knowledge.amid(use.scope, use.node, use.expression, ended=use.ended)
+            moment: Moment = "failed" if use.failed else "ended" if use.ended else "begun"
+            known = self._knowledge.amid(use.scope, use.node, use.expression, moment)
         if not use.defaulted and self._lacking(use, known):
             return
         if use.whole or use.defaulted:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Value, environment
+from penstock.dsl.derive import RULES
 from penstock.dsl.finding import Path
 from penstock.errors import ExpressionError
 from penstock.expr.compile import Expression, compile_expression
@@ -27,11 +28,14 @@ from penstock.expr.tree import (
     Unary,
 )
 from penstock.expr.tree import Node as Tree
-from penstock.expr.typecheck import Environment
+from penstock.expr.typecheck import Environment, check
 from penstock.verify.cases import Read
 from penstock.verify.scopes import place
 from penstock.verify.sets import FIXED, parts_of
 from penstock.verify.substitution import plain_path
+
+FALLIBLE = frozenset({"activity", "http", "subworkflow"})
+"""Tasks that may fail whatever is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Use:
     """It must come to true or false."""
     ended: bool = False
     """Asked once the task is over."""
+    failed: bool = False
+    """Asked once the task has failed."""
 
 
 def uses(plan: Plan) -> Iterator[Use]:
@@ -81,10 +87,12 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
     at = place(scope, node.id)
     for where, moment, part in parts_of(node, at):
         field = where[len(at)]
-        if field == "onError":
-            continue  # asked after a failure, of which less is known
-        ended = moment == "end"
-        make = partial(Use, scope, node, target=node.path, conditions=tuple(held), ended=ended)
+        failed = field == "onError"
+        if failed and node.type not in FALLIBLE:
+            continue  # what makes it fail is found elsewhere, or an operator's doing
+        make = partial(
+            Use, scope, node, target=node.path, conditions=tuple(held), ended=moment == "end", failed=failed
+        )  # fmt: skip
         words = f"`{where[-1]}` of `{node.path}`"
         match part:
             case Guard():
@@ -92,6 +100,8 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
                     words = f"a condition of `{node.path}`"
                     held.append(part)
                 yield make(where, words, part.expression, "expression-failed", decides=True)
+            case Formula() if node.id == f"{RULES}_agenda" and where[-1] == f"{RULES}_hold":
+                yield from _of_table(scope, part, make, env)
             case Formula():
                 yield make(where, words, part.expression, "expression-failed")
             case Input():
@@ -115,11 +125,25 @@ def set_before(use: Use, name: str) -> bool:
     return False
 
 
+def _of_table(
+    scope: ScopePlan, part: Formula, make: Callable[..., Use], env: Environment
+) -> Iterator[Use]:
+    """The conditions of a table of rules, each where it stands."""
+    tree = part.expression.tree
+    for number, item in enumerate(tree.items if isinstance(tree, ListLiteral) else (), 1):
+        name = f"{RULES}_{number}"
+        checked = check(part.text, item.value, env)
+        condition = Expression(part.text, item.value, checked)
+        where = (*place(scope, name), "when")
+        yield make(where, f"`when` of `{scope.path}/{name}`", condition, "expression-failed")
+
+
 def _written(node: Node, where: Path, *, config: bool) -> Any:
-    """The text of a config field or of an action of `onComplete`."""
+    """The text of a config field or of an action."""
     if config:
         return node.config[str(where[-1])]
-    return getattr(node.task.on_complete[int(where[-2])], str(where[-1]))
+    actions = node.task.on_error if where[-3] == "onError" else node.task.on_complete
+    return getattr(actions[int(where[-2])], str(where[-1]))
 
 
 def _of_input(
