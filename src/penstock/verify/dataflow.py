@@ -21,7 +21,7 @@ from penstock.model.run import PENDING
 from penstock.verify.cases import Read
 from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
-from penstock.verify.escapes import Escape, dead, fails, not_done
+from penstock.verify.escapes import Escape, dead, ended_before, fails, not_done
 from penstock.verify.knowledge import Known, Moment, knowledge_of
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
@@ -204,7 +204,7 @@ class DataFlow:
                     anyway = True  # whatever comes of the task: that is not what is wrong
                 case Solution():
                     goal = _without(use, node) if use.whole else failing(use.code, use.target)
-                    scenario = self._shown(use, answer, goal)
+                    scenario = self._shown(use, answer, goal, escape.spared)
                     if scenario is not None:
                         self._said(use, message, scenario)
                         return True
@@ -237,9 +237,12 @@ class DataFlow:
         )  # fmt: skip
         self._subject.proofs.append(Proof(RULE, "unknown", text))
 
-    def _shown(self, use: Use, answer: Solution, goal: Goal) -> Scenario | None:
+    def _shown(
+        self, use: Use, answer: Solution, goal: Goal, spared: str = ""
+    ) -> Scenario | None:
         driver = None if use.final else self._subject.driver
-        return self._player.show(driver, use.node, use.expression.reads, answer, goal)
+        reads = use.expression.reads
+        return self._player.show(driver, use.node, reads, answer, goal, spared=spared)
 
     def _sure_of(self, known: Known) -> Known:
         """The same, with the tasks round which there is no way."""
@@ -264,7 +267,8 @@ class DataFlow:
                 continue
             order = self._orders.of(outer)
             if order.leads(other.id, one.id) or (use.final and not order.leads(one.id, other.id)):
-                return list(self._round(outer, one, scope, node))
+                found = list(self._round(outer, one, scope, node))
+                return [*ended_before(self._orders.of(outer), other), *found] if use.final else found
             if order.leads(one.id, other.id) or order.exclusive(one.id, other.id):
                 words = f"where `{node.id}` has not run, which is always" if outer.kind == "run" else f"in the first pass, before `{node.id}`"  # fmt: skip
                 return [Escape(words)]

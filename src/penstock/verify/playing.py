@@ -37,9 +37,11 @@ class Player:
         goal: Goal,
         *,
         within: ScopePlan | None = None,
+        spared: str = "",
         steps_max: int = STEPS_MAX,
     ) -> Scenario | None:
-        """A scenario in which the goal is seen; None if the run went elsewhere. `within`: where `item` was read."""
+        """A scenario in which the goal is seen; None if the run went elsewhere. `within`: where `item` was read;
+        `spared`: a task to which nothing happens if anything else can."""
         stage = Stage(self._plan)
         solution = self._with_item(solution, within)
         given = solution.input
@@ -52,7 +54,9 @@ class Player:
                 shows = goal(stage)
                 if shows is not None:
                     return Scenario(given, tuple(steps), shows)
-                step = self._next(stage, solution)
+                step = self._next(stage, solution, spared)
+                if step is None and spared:
+                    step = self._next(stage, solution, "")
                 if step is None or len(steps) >= steps_max:
                     return None
                 stage.step(step)
@@ -67,10 +71,12 @@ class Player:
         reads: Iterable[Read],
         solution: Solution,
         goal: Goal,
+        *,
+        spared: str = "",
     ) -> Scenario | None:
         """A run with these values, as it comes, or driven to the task that reads this."""
         scope = self._plan.scopes[node.path.rpartition("/")[0]]
-        found = self.play(solution, goal, within=scope)
+        found = self.play(solution, goal, within=scope, spared=spared)
         if found is not None or driver is None or self._drives >= DRIVES_MAX:
             return found
         self._drives += 1
@@ -103,11 +109,13 @@ class Player:
             case _:
                 return solution
 
-    def _next(self, stage: Stage, solution: Solution) -> Step | None:
+    def _next(self, stage: Stage, solution: Solution, spared: str) -> Step | None:
         for path, scope in stage.run.scopes.items():
             nodes = self._plan.scopes[scope.plan].nodes
             for id, state in scope.tasks.items():
                 node = nodes[id]
+                if id == spared:
+                    continue
                 if state.status in OPEN_TASK and node.body is None and node.loop is None:
                     step = self._step(stage, stage.flow.key(path, id), node, state, solution)
                     if step is not None:
