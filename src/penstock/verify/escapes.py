@@ -39,7 +39,10 @@ def ended_before(order: Order, node: Node) -> Iterator[Escape]:
     """Ends that do not wait for it."""
     for end in terminating(order.scope):
         if not order.leads(node.id, end.id):
-            yield Escape(f"where `{end.id}` ends the run before `{node.id}` is over", spared=node.id)
+            words = f"where `{end.id}` ends the run before `{node.id}` is over"
+            for edge in end.arrivals:
+                asks = () if edge.guard is None else ((edge.guard, True),)
+                yield Escape(words, asks, spared=node.id)
 
 
 def dead(scope: ScopePlan, edge: Edge) -> Iterator[Escape]:

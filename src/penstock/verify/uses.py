@@ -6,10 +6,10 @@ An input with a plain path is the expression that reads the same. Conditions of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from msgspec import UNSET
 
@@ -23,10 +23,10 @@ from penstock.expr.tree import (
     Binary,
     Has,
     ListLiteral,
-    Literal,
     Logic,
     Unary,
 )
+from penstock.expr.tree import Literal as Constant
 from penstock.expr.tree import Node as Tree
 from penstock.expr.typecheck import Environment, check
 from penstock.verify.cases import Read
@@ -34,8 +34,15 @@ from penstock.verify.scopes import place
 from penstock.verify.sets import FIXED, parts_of
 from penstock.verify.substitution import plain_path
 
+Counted = Literal["", "duration", "moment"]
 FALLIBLE = frozenset({"activity", "http", "subworkflow"})
 """Tasks that may fail whatever is known of them."""
+
+COUNTED: Mapping[tuple[str, str], Counted] = {
+    ("timer", "delay"): "duration", ("timer", "until"): "moment", ("signal", "timeout"): "duration",
+    ("event", "timeout"): "duration", ("form", "due"): "duration",
+}  # fmt: skip
+"""By type and field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,10 @@ class Use:
     """Asked once the task is over."""
     failed: bool = False
     """Asked once the task has failed."""
+    counts: Counted = ""
+    """The engine must read it as such."""
+    alone: bool = True
+    """There is no text around it."""
 
 
 def uses(plan: Plan) -> Iterator[Use]:
@@ -109,8 +120,12 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
                 yield from _of_input(node, where, part, make, env, undo=undo)
             case Value():
                 text = _written(node, where, config=field == "config")
+                counts = COUNTED.get((node.type, str(where[-1])), "") if field == "config" else ""
+                alone = _alone(text)
                 for inside, expression in _embedded(text, where, env):
-                    yield make(inside, words, expression, "expression-failed")
+                    yield make(
+                        inside, words, expression, "expression-failed", counts=counts, alone=alone
+                    )
             case _:
                 pass
 
@@ -182,6 +197,16 @@ def source_text(given: Input) -> str | None:
     )
 
 
+def _alone(text: Any) -> bool:
+    """It is one `${…}` and nothing else, and gives the value itself."""
+    if not isinstance(text, str) or "${" not in text:
+        return True
+    try:
+        return len(compile_template(text, None).parts) == 1
+    except ExpressionError:
+        return True
+
+
 def _embedded(value: Any, where: Path, env: Environment) -> Iterator[tuple[Path, Expression]]:
     if isinstance(value, str):
         if "${" in value:
@@ -203,7 +228,7 @@ def _embedded(value: Any, where: Path, env: Environment) -> Iterator[tuple[Path,
 def simple_paths(node: Tree) -> list[Read] | None:
     """What an expression reads that can fail for no other reason than that a path is not there; None for any other."""
     match node:
-        case Literal():
+        case Constant():
             return []
         case Logic():
             return None
