@@ -18,6 +18,7 @@ from penstock.errors import ExpressionError, PenstockError
 from penstock.expr import tree as t
 from penstock.expr.compile import Expression
 from penstock.expr.schema import compile_schema
+from penstock.expr.values import INT_MAX, INT_MIN
 from penstock.verify.samples import accepts, resolve
 from penstock.verify.solver import Answer, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import Types
@@ -409,6 +410,7 @@ def _around(constants: Sequence[Any], *, sure: bool) -> list[Any]:
         found += [int(n) + 1 for n in numbers] + [int(n) - 1 for n in numbers]
         found += [(a + b) / 2 for a, b in pairwise(numbers)]
         found += [numbers[0] - 0.5, numbers[-1] + 0.5]
+        found = [n for n in found if n in numbers or INT_MIN <= n <= INT_MAX]
     if not sure:
         found += [0, 1, 2, 3]
     for text in (c for c in constants if isinstance(c, str)):

@@ -8,6 +8,7 @@ from typing import Any, cast
 from penstock.core.plan import Formula, Guard, Input, Node, Plan, Value
 from penstock.expr.tree import Literal, children
 from penstock.expr.tree import Node as Tree
+from penstock.expr.values import INT_MAX, INT_MIN
 from penstock.verify.cases import ABSENT, Read, Values, unique
 from penstock.verify.samples import accepts, resolve, sample
 
@@ -51,7 +52,8 @@ def constants_of(plan: Plan) -> list[Any]:
                     if isinstance(each, Literal) and not isinstance(each.value, bytes):
                         found.append(each.value)
     numbers = [n for n in found if isinstance(n, int | float) and not isinstance(n, bool)]
-    found += [None, True, False, "other", *(n + 1 for n in numbers), *(n - 1 for n in numbers)]
+    beside = [n + more for more in (1, -1) for n in numbers]
+    found += [None, True, False, "other", *(n for n in beside if INT_MIN <= n <= INT_MAX)]
     return unique(found)
 
 
