@@ -92,6 +92,13 @@ def anchors() -> str:
     return "\n".join([*lines, "tasks: {t: {do: a}}"])
 
 
+def doubling_schema() -> dict[str, Any]:
+    defs: dict[str, Any] = {"d60": {"type": "integer"}}
+    for i in range(60):
+        defs[f"d{i}"] = {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
+    return {"$defs": defs, "$ref": "#/$defs/d0"}
+
+
 def wide_schema() -> dict[str, Any]:
     defs: dict[str, Any] = {"d60": {"type": "integer"}}
     for i in range(60):
@@ -125,13 +132,14 @@ def wide_schema() -> dict[str, Any]:
         ("id: bad\ntasks: {charge: {do: a}, ch\u0430rge: {do: b}}\n", "id-invalid", "can't be the id"),
         (json.dumps({"id": "bad", "tasks": {}})[:-2] + ",".join('"t":{"do":"a"}' for _ in range(20_000)) + "}}", "duplicate-id", "two tasks"),
         (choice("true", inputSchema={"$ref": "http://127.0.0.1:9/x.json"}), "schema-invalid", "outside of itself"),
+        (choice("true", inputSchema=doubling_schema()), "schema-invalid", "more than 10000 times"),
         (choice("true", inputSchema={"$ref": "file:///etc/hostname"}), "schema-invalid", "outside of itself"),
         (json.dumps({"id": "bad", "tasks": {f"t{i}": {"do": "a"} for i in range(150)},
                      "links": [{"from": f"t{i}", "to": f"t{j}"} for i in range(150) for j in range(150) if i != j]}), "cycle-irreducible", "more than one way in"),
     ],
     ids=["10-mb", "anchors", "anchor-of-itself", "nested-document", "nested-500", "not-500", "lists-500", "long", "schema-of-itself",
          "schema-regex", "links-dangling", "long-path", "100000-brackets", "long-number", "nul", "long-id", "long-name", "confusable",
-         "tasks-twice", "schema-of-http", "schema-of-a-file", "complete-graph"],
+         "tasks-twice", "schema-of-http", "schema-that-doubles", "schema-of-a-file", "complete-graph"],
 )  # fmt: skip
 @pytest.mark.parametrize("way", WAYS)
 def test_it_is_refused(

@@ -165,7 +165,7 @@ async def test_what_a_run_publishes_is_heard_once_it_is_on_disk_in_order() -> No
         assert stored == [1]
 
 
-async def test_actions_publish_too_and_a_topic_that_is_none_is_a_dead_letter() -> None:
+async def test_actions_publish_too() -> None:
     document = {
         "id": "acts",
         "tasks": {
@@ -174,7 +174,6 @@ async def test_actions_publish_too_and_a_topic_that_is_none_is_a_dead_letter() -
                 "inputs": {"what": 1},
                 "onComplete": [
                     {"publish": {"topic": "done", "payload": 1}},
-                    {"publish": {"topic": "not a topic", "payload": 2}},
                     {"notify": {"to": "ann"}},
                 ],
             }
@@ -194,9 +193,53 @@ async def test_actions_publish_too_and_a_topic_that_is_none_is_a_dead_letter() -
             await asyncio.sleep(0.01)
 
         assert heard == [("done", 1), ("workflow.notify", {"to": "ann"})]
-        assert [letter.error for letter in engine.bus.dead_letters()] == [
-            "`not a topic` is no topic"
-        ]
+
+
+@pytest.mark.parametrize("topic", ["a b", "", ">", "a..b", None, 3])
+@pytest.mark.parametrize("action", [False, True])
+async def test_a_task_that_publishes_to_what_is_no_topic_fails_and_nobody_hears_it(
+    topic: Any, action: bool
+) -> None:
+    message = {"topic": "${input}", "payload": 1}
+    task: dict[str, Any] = {"type": "publish", **message}
+    if action:
+        task = {"do": "ship", "inputs": {"what": 1}, "onComplete": {"publish": message}}
+    heard: list[Any] = []
+    async with harness(activities=[ship]) as engine:
+        await engine.register({"id": "tells", "tasks": {"a": task}}, force="a test", by="ann")
+        await engine.bus.subscribe(">", heard.append)
+        run = await engine.start("tells", topic)
+        with pytest.raises(RunFailed, match="is no topic") as caught:
+            await engine.finish(run)
+        assert caught.value.failure.code == "topic-invalid"
+        await engine.settle()
+        assert heard == []
+        assert engine.bus.dead_letters() == []
+
+
+async def test_a_definition_that_publishes_to_what_is_no_topic_is_refused() -> None:
+    async with harness() as engine:
+        for task in (
+            {"type": "publish", "topic": "a b", "payload": 1},
+            {"do": "x", "onComplete": {"publish": {"topic": "orders.>", "payload": 1}}},
+        ):
+            with pytest.raises(penstock.DefinitionInvalid, match="is no topic"):
+                await engine.register({"id": "bad", "tasks": {"e": task}})
+
+
+async def test_what_is_no_event_and_no_pattern_is_refused() -> None:
+    async with harness() as engine:
+        bus: Any = engine.bus
+        for patterns in (3, b"a", ["a", 3]):
+            with pytest.raises(Rejected, match="no pattern of topics"):
+                await bus.subscribe(patterns, print)
+        for events, said in (([1], "event 0 is 1"), (3, "no list"), ({"topic": "a"}, "no list")):
+            with pytest.raises(Rejected, match=said):
+                await bus.publish_batch(events)
+        twice = [{"topic": "a", "data": 1, "id": "z"}, {"topic": "a", "data": 2, "id": "z"}]
+        with pytest.raises(Rejected, match="id `z` and differ"):
+            await bus.publish_batch(twice)
+        assert await bus.publish_batch([twice[0], twice[0]]) == ["z", "z"]
 
 
 async def test_a_batch_reaches_waiting_runs_in_order_or_not_at_all() -> None:

@@ -48,6 +48,8 @@ def flows(draw: Any) -> dict[str, Any]:
         if draw(st.integers(1, 6)) == 1:
             task["join"] = "all"
         if draw(st.integers(1, 8)) == 1:
+            task["conditions"] = ["input.n > 2"]
+        if draw(st.integers(1, 8)) == 1:
             task["onComplete"] = [{"set": {"seen": f'"{id}"'}}]
         tasks[id] = task
     document: dict[str, Any] = {"id": "flow", "tasks": tasks, "links": links}

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 
@@ -139,3 +140,15 @@ def test_a_code_that_is_none_is_told_with_the_one_that_was_meant(
     assert "hint: did you mean `no-branch`?" in capsys.readouterr().err
     assert main(["explain", "gibberish"]) == 3
     assert "penstock explain lists the codes" in capsys.readouterr().err
+
+
+def test_without_the_solver_it_says_what_is_unknown_and_how_to_get_it() -> None:
+    code = "import sys; sys.modules['z3'] = None; from penstock.cli.main import main; sys.exit(main(['verify', sys.argv[1]]))"
+    file = pathlib.Path(__file__).parent / "clean" / "branches" / "computed.yaml"
+
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+
+    assert done.returncode == 0
+    assert "hint: pip install 'penstock[verify]'" in done.stdout
+    assert "unknown  branches:" in done.stdout
+    assert "error[" not in done.stdout

@@ -13,9 +13,11 @@ from msgspec import Raw
 from penstock.core.keys import natural
 from penstock.core.plan import Doing, Node
 from penstock.core.values import Fault, decode, encode
+from penstock.errors import Rejected
 from penstock.model.effects import Answer, Deliver
 from penstock.model.events import DataConflicted, Published, SignalSent
 from penstock.model.run import SignalOut, Write
+from penstock.policy.topics import is_topic
 
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
@@ -28,8 +30,25 @@ def do(flow: Flow, path: str, node: Node, doing: Doing) -> None:
             flow.set_data(path, node, name, formula, f"`{name}` set by `{node.id}`")
         return
     assert doing.value is not None
-    value = flow.ask(doing.value, path, f"{doing.kind} of `{node.id}`")
+    make = doing.value
+    if doing.kind == "publish":
+        value = flow.ask(lambda seen: with_topic(make(seen)), path, f"publish of `{node.id}`")
+    else:
+        value = flow.ask(make, path, f"{doing.kind} of `{node.id}`")
     flow.announce(key, doing.kind, value)
+
+
+def with_topic(message: Any) -> Any:
+    """The message, if the bus takes its topic; asked once, before the outcome is recorded: what was published stays so."""
+    topic = message.get("topic")
+    if not isinstance(topic, str) or not is_topic(topic):
+        raise Rejected("topic-invalid", f"`{_shown(topic)}` is no topic")
+    return message
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else encode(value).decode()
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def announce(flow: Flow, key: str, kind: str, value: Any) -> None:

@@ -544,17 +544,24 @@ def environment(definition: Definition, vocabulary: Vocabulary = PLAIN) -> Envir
     if definition.input_schema is not None:
         types["input"] = type_of_schema(definition.input_schema)
     outputs: dict[str, Type] = {}
-    _note_doubles(Body(definition.tasks, definition.links), outputs)
+    _note_numbers(Body(definition.tasks, definition.links), outputs)
     if any(known is not DYN for known in outputs.values()):
         tasks = {id: soft_object({"output": known}) for id, known in outputs.items()}
         types["tasks"] = soft_object(tasks)
+    kept = {
+        name: softened(type_of_schema(datum.schema)) or DYN
+        for name, datum in definition.data.items()
+        if datum.schema is not None
+    }
+    if any(known is not DYN for known in kept.values()):
+        types["data"] = soft_object(kept)
     for name in ("current", "value", "event"):
         types[name] = DYN
     return Environment(variables=types, languages=vocabulary.languages)
 
 
-def _note_doubles(body: Body, found: dict[str, Type]) -> None:
-    """By id of a task: where its output has numbers that are read as doubles (SPEC 2.1). Where tasks of several bodies
+def _note_numbers(body: Body, found: dict[str, Type]) -> None:
+    """By id of a task: where its output has numbers, which are read by their type (SPEC 2.1). Where tasks of several bodies
     share an id and disagree nothing is said."""
     for id, task in body.tasks.items():
         schema = task.output_schema
@@ -563,7 +570,7 @@ def _note_doubles(body: Body, found: dict[str, Type]) -> None:
         known = DYN if schema is None else softened(type_of_schema(schema)) or DYN
         found[id] = known if found.get(id, known) == known else DYN
         if task.type in ("map", "loop", "mutex"):
-            _note_doubles(msgspec.convert(task.config["body"], Body), found)
+            _note_numbers(msgspec.convert(task.config["body"], Body), found)
 
 
 def _results(scope: ScopePlan) -> list[str]:

@@ -231,8 +231,14 @@ def _by_rules(document: Document, moves: Moves) -> Document:
     )
     rules = [table[place] for place in order]
     body_tasks, links = _agenda(rules, [str(end["until"]) for end in ends])
+    for name in ("rules_look", "rules_agenda", "rules_next", "rules_over"):
+        moves[(*_BODY, "tasks", name)] = ("rules",)
+    last = next((place for place, rule in enumerate(table) if "until" in rule), None)
+    moves[(*_BODY, "links", 2)] = ("rules",) if last is None else ("rules", last, "until")
     for place, index in enumerate(order):
         moves[(*_BODY, "tasks", f"rules_{place + 1}")] = ("rules", index)
+        moves[(*_BODY, "links", 3 + 2 * place)] = ("rules", index, "when")
+        moves[(*_BODY, "links", 4 + 2 * place)] = ("rules", index)
     moves[_BODY] = ()
     moves[("tasks", RULES)] = ("rules",)
     for id, task in tasks.items():

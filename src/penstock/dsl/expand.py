@@ -42,10 +42,13 @@ def expand(document: Document, vocabulary: Vocabulary = PLAIN) -> tuple[Document
 class _Expansion:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.moved: dict[Path, Path] = {}
+        self._derived: dict[Path, Path] = {}
+        """What follows from something that was written elsewhere (SPEC 2.5)."""
         self._vocabulary = vocabulary
 
     def definition(self, document: Document) -> Document:
         document, self.moved = derive(document, self._vocabulary.languages)
+        self._derived = dict(self.moved)
         full = dict(document)
         full.update(self._scope(document, (), ()))
         if "timeouts" in full:
@@ -77,11 +80,12 @@ class _Expansion:
         links: list[Document] = []
         for index, link in enumerate(_list(scope.get("links"))):
             if link is not None:  # what was wrong there has left a gap
-                self._moves((*at, "links", len(links)), (*written, "links", index))
+                origin = self._derived.get((*at, "links", index), (*written, "links", index))
+                self._moves((*at, "links", len(links)), origin)
                 links.append(self._link(link, (*at, "links", len(links))))
         for name, task in _dict(scope.get("tasks")).items():
             place = (*at, "tasks", name)
-            origin = (*written, "tasks", name)
+            origin = self._derived.get(place, (*written, "tasks", name))
             self._moves(place, origin)
             tasks[name] = self._task(name, _dict(task), place, origin)
             for link, spelled in _after(name, _dict(task), origin):

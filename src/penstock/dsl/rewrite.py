@@ -246,6 +246,8 @@ def _to_rules(document: Document) -> Document:
         read = next((read for read, _ in sources(task) if read in tasks), None)
         if read is not None:
             raise _impossible(f"`{id}`", f"reads task `{read}`; rules pass values by data")
+        if task.get("conditions"):
+            raise _impossible(f"`{id}`", "may be skipped, and would then never be done")
         done = [f"data.{_done(each)}" for each in before[id]]
         rules.append({"when": " && ".join(done) or "true", "task": id})
         flag = {"set": {_done(id): "true"}}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ID_CHARACTERS_MAX = 200
 BATCH_MAX = 10_000
 FIELDS = frozenset({"topic", "data", "type", "id", "source", "metadata"})
+SHAPE = 'a list of mappings: [{"topic": …, "data": …}, …]'
 
 
 class LocalBus:
@@ -51,11 +52,20 @@ class LocalBus:
         self, events: Sequence[Mapping[str, Any]], *, qos: QoS | None = None
     ) -> list[str]:
         """Several, all or none: `[{"topic": …, "data": …, "type": …, "id": …, "source": …, "metadata": …}, …]`."""
-        if len(events) > BATCH_MAX:
+        given: Any = events
+        if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+            raise Rejected("event-invalid", f"{given!r:.80} is no list of events", hint=SHAPE)
+        listed = list(cast("Iterable[Any]", given))
+        if len(listed) > BATCH_MAX:
             raise Rejected("batch-too-large", f"a batch has at most {BATCH_MAX:,} events")
         envelopes: list[Envelope] = []
-        for place, event in enumerate(events):
-            unknown = set(event) - FIELDS
+        for place, event in enumerate(listed):
+            if not isinstance(event, Mapping):
+                raise Rejected(
+                    "event-invalid", f"event {place} is {event!r:.80}, no mapping", hint=SHAPE
+                )
+            event = cast("Mapping[str, Any]", event)
+            unknown = {str(name) for name in event} - FIELDS
             if "topic" not in event or unknown:
                 said = f"has no `{min(unknown)}`" if unknown else "needs a `topic`"
                 hint = f"its fields are {', '.join(sorted(FIELDS))}"
@@ -66,6 +76,7 @@ class LocalBus:
                     event.get("source", ""), event.get("metadata"),
                 )
             )  # fmt: skip
+        _check_ids(envelopes)
         await self._publish(envelopes, qos)
         return [envelope.id for envelope in envelopes]
 
@@ -105,7 +116,15 @@ class LocalBus:
         name: str = "",
     ) -> Subscription:
         """Call `receiver(event)` with all that is published on these topics from now on, in this process."""
-        wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+        given: Any = patterns
+        if not isinstance(given, str | Iterable) or isinstance(given, bytes):
+            raise Rejected(
+                "topic-invalid", f"{given!r:.80} is no pattern of topics, and no list of them"
+            )
+        wanted = [given] if isinstance(given, str) else list(cast("Iterable[Any]", given))
+        for pattern in wanted:
+            if not isinstance(pattern, str):
+                raise Rejected("topic-invalid", f"{pattern!r:.80} is no pattern of topics")
         return await self._engine.bus.subscribe(wanted, receiver, group=group, name=name)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
@@ -121,3 +140,18 @@ class LocalBus:
     def set_qos(self, qos: QoS) -> None:
         """What holds from now on where `publish` names none."""
         self._engine.bus.set_qos(qos)
+
+
+def _check_ids(envelopes: list[Envelope]) -> None:
+    """The same id is the same event: whoever has had it gets no second one, and would never see the other data."""
+    seen: dict[str, Envelope] = {}
+    for envelope in envelopes:
+        first = seen.setdefault(envelope.id, envelope)
+        if (first.topic, first.type, bytes(first.raw)) != (
+            envelope.topic, envelope.type, bytes(envelope.raw),
+        ):  # fmt: skip
+            raise Rejected(
+                "event-invalid",
+                f"two events of the batch have the id `{envelope.id}` and differ",
+                hint="give each event an id of its own, or none",
+            )

@@ -57,6 +57,7 @@ from penstock.expr.values import (
     Frame,
     Optional,
     double_of,
+    integral,
     kind_of,
     map_of,
 )
@@ -230,20 +231,20 @@ class Compiler:
         return self.checked.types[id(node)]
 
     def _ident(self, node: Ident) -> Run:
-        double = self.type_of(node).reads_double
+        reads = self.type_of(node).reads
         if node.name in self.scope and not node.absolute:
             slot = self.scope[node.name]
             if slot in self._bound:
-                return compile_bound(slot, self._bound[slot], double, node.position)
-            return compile_local(slot, double, node.position)
+                return compile_bound(slot, self._bound[slot], reads, node.position)
+            return compile_local(slot, reads, node.position)
         type_name = self.checked.type_names.get(id(node))
         type_value = TYPE_VALUES[type_name] if type_name is not None else None
-        return compile_variable(node.name, double, node.position, type_value)
+        return compile_variable(node.name, reads, node.position, type_value)
 
     def _select(self, node: Select) -> Run:
         if id(node) in self.checked.type_names:
             return _constant(TYPE_VALUES[self.checked.type_names[id(node)]])
-        double = self.type_of(node).reads_double
+        reads = self.type_of(node).reads
         if node.optional:
             return compile_optional_index(
                 self.compile(node.operand), _constant(node.field), node.position, select=True
@@ -273,28 +274,33 @@ class Compiler:
             and id(first) not in self.checked.type_names
         ):
             self.cost += 1
-            return compile_path(first.name, first.position, path, double)
-        return compile_select(self.compile(first), path, double)
+            return compile_path(first.name, first.position, path, reads)
+        return compile_select(self.compile(first), path, reads)
 
     def _index(self, node: Index) -> Run:
         operand, key = self.compile(node.operand), self.compile(node.key)
         if node.optional:
             return compile_optional_index(operand, key, node.position, select=False)
-        return compile_index(operand, key, node.position, self.type_of(node).reads_double)
+        return compile_index(operand, key, node.position, self.type_of(node).reads)
 
     def _call(self, node: Call) -> Run:
         run = self._call_run(node)
         entry, _ = self.checked.functions[id(node)]
-        if not self.type_of(node).reads_double or not entry.generic:
+        reads = self.type_of(node).reads
+        if not reads or not entry.generic:
             return run
 
-        # A function that hands on what it was given hands on whole numbers of a double's type as they
-        # were written; they are read as doubles here, as they are everywhere else.
+        # A function that hands on what it was given hands on numbers as they were written; they are read by their
+        # type here, as they are everywhere else.
         def as_double(frame: Frame) -> Any:
             value = run(frame)
             return double_of(value) if value.__class__ is int else value
 
-        return as_double
+        def as_whole(frame: Frame) -> Any:
+            value = run(frame)
+            return integral(value) if value.__class__ is float else value
+
+        return as_double if reads == "double" else as_whole
 
     def _call_run(self, node: Call) -> Run:
         entry, method = self.checked.functions[id(node)]

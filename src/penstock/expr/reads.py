@@ -29,6 +29,7 @@ from penstock.expr.values import (
     Fault,
     Frame,
     Optional,
+    integral,
     kind_of,
     lookup,
 )
@@ -90,8 +91,9 @@ def _constant_path(node: Node) -> tuple[Node, tuple[str, ...], list[Node]]:
                 return node, tuple(reversed(keys)), rest
 
 
-def compile_variable(name: str, double: bool, position: int, type_value: Any) -> Run:
+def compile_variable(name: str, reads: str, position: int, type_value: Any) -> Run:
     """A variable by name; a type's name only where no variable has it."""
+    double, whole = reads == "double", reads == "int"
 
     def read(frame: Frame) -> Any:
         try:
@@ -100,20 +102,27 @@ def compile_variable(name: str, double: bool, position: int, type_value: Any) ->
             if type_value is not None:
                 return type_value
             raise Fault(f"no such variable `{name}`", position) from None
-        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
-            return _whole(value, double, position)
+        if value.__class__ is int:
+            if double or not INT_MIN <= value <= INT_MAX:
+                return _whole(value, double, position)
+        elif whole and value.__class__ is float:
+            return integral(value)
         return value
 
     return read
 
 
-def compile_local(slot: int, double: bool, position: int) -> Run:
+def compile_local(slot: int, reads: str, position: int) -> Run:
     """A loop variable or a bound one."""
+    double, whole = reads == "double", reads == "int"
 
     def read(frame: Frame) -> Any:
         value = frame[slot]
-        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
-            return _whole(value, double, position)
+        if value.__class__ is int:
+            if double or not INT_MIN <= value <= INT_MAX:
+                return _whole(value, double, position)
+        elif whole and value.__class__ is float:
+            return integral(value)
         return value
 
     return read
@@ -132,11 +141,12 @@ class _Failed:
 UNREAD: Any = object()
 
 
-def compile_bound(slot: int, value_run: Run, double: bool, position: int) -> Run:
+def compile_bound(slot: int, value_run: Run, reads: str, position: int) -> Run:
     """A variable of `cel.bind`: evaluated when it is first read, if ever, and only once.
 
     So an error in it is an error of the place that reads it, and absorbed there like any other.
     """
+    double, whole = reads == "double", reads == "int"
 
     def read(frame: Frame) -> Any:
         value = frame[slot]
@@ -148,8 +158,11 @@ def compile_bound(slot: int, value_run: Run, double: bool, position: int) -> Run
                 raise
         elif value.__class__ is _Failed:
             raise value.fault
-        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
-            return _whole(value, double, position)
+        if value.__class__ is int:
+            if double or not INT_MIN <= value <= INT_MAX:
+                return _whole(value, double, position)
+        elif whole and value.__class__ is float:
+            return integral(value)
         return value
 
     return read
@@ -166,8 +179,9 @@ def _whole(value: int, double: bool, position: int) -> Any:
     raise Fault("this number does not fit 64 bits", position)
 
 
-def compile_path(name: str, position: int, path: Path, double: bool) -> Run:
+def compile_path(name: str, position: int, path: Path, reads: str) -> Run:
     """`variable.a.b.c` in one closure."""
+    double, whole = reads == "double", reads == "int"
     keys = [key for key, _ in path]
     last = path[-1][1]
 
@@ -188,8 +202,11 @@ def compile_path(name: str, position: int, path: Path, double: bool) -> Run:
                 value = frame[1][name][a]
             except (KeyError, TypeError, IndexError, AttributeError):
                 value = careful(frame)
-            if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
-                return _whole(value, double, last)
+            if value.__class__ is int:
+                if double or not INT_MIN <= value <= INT_MAX:
+                    return _whole(value, double, last)
+            elif whole and value.__class__ is float:
+                return integral(value)
             return value
 
         return one
@@ -201,8 +218,11 @@ def compile_path(name: str, position: int, path: Path, double: bool) -> Run:
                 value = frame[1][name][a][b][c]
             except (KeyError, TypeError, IndexError, AttributeError):
                 value = careful(frame)
-            if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
-                return _whole(value, double, last)
+            if value.__class__ is int:
+                if double or not INT_MIN <= value <= INT_MAX:
+                    return _whole(value, double, last)
+            elif whole and value.__class__ is float:
+                return integral(value)
             return value
 
         return three
@@ -214,15 +234,19 @@ def compile_path(name: str, position: int, path: Path, double: bool) -> Run:
                 value = value[key]
         except (KeyError, TypeError, IndexError, AttributeError):
             value = careful(frame)
-        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
-            return _whole(value, double, last)
+        if value.__class__ is int:
+            if double or not INT_MIN <= value <= INT_MAX:
+                return _whole(value, double, last)
+        elif whole and value.__class__ is float:
+            return integral(value)
         return value
 
     return many
 
 
-def compile_select(operand: Run, path: Path, double: bool) -> Run:
+def compile_select(operand: Run, path: Path, reads: str) -> Run:
     """`operand.a.b.c`, the operand being anything but a variable."""
+    double, whole = reads == "double", reads == "int"
     keys = [key for key, _ in path]
     last = path[-1][1]
 
@@ -236,8 +260,11 @@ def compile_select(operand: Run, path: Path, double: bool) -> Run:
             value = first
             for key, at in path:
                 value = select(value, key, at)
-        if value.__class__ is int and (double or not INT_MIN <= value <= INT_MAX):
-            return _whole(value, double, last)
+        if value.__class__ is int:
+            if double or not INT_MIN <= value <= INT_MAX:
+                return _whole(value, double, last)
+        elif whole and value.__class__ is float:
+            return integral(value)
         return value
 
     return read
@@ -295,14 +322,18 @@ def compile_has(operand: Run, field: str, position: int) -> Run:
     return has
 
 
-def compile_index(operand: Run, key_run: Run, position: int, double: bool) -> Run:
+def compile_index(operand: Run, key_run: Run, position: int, reads: str) -> Run:
     """`operand[key]`"""
+    double, whole = reads == "double", reads == "int"
 
     def read(frame: Frame) -> Any:
         value, key = operand(frame), key_run(frame)
         found = index(value, key, position)
-        if found.__class__ is int and (double or not INT_MIN <= found <= INT_MAX):
-            return _whole(found, double, position)
+        if found.__class__ is int:
+            if double or not INT_MIN <= found <= INT_MAX:
+                return _whole(found, double, position)
+        elif whole and found.__class__ is float:
+            return integral(found)
         return found
 
     return read

@@ -12,6 +12,8 @@ import jsonschema_rs
 from penstock.errors import ExpressionError
 
 PROBLEMS_MAX = 5
+TIMES_MAX = 10_000
+"""Schemas that one value may be held against: those that `anyOf`, `$ref` and the like lead to."""
 PARTS_MAX = 1_000
 """Parts of a value of which all problems are looked for; of a larger one, the first."""
 MESSAGE_CHARACTERS_MAX = 300
@@ -26,9 +28,15 @@ class Schema:
 
     def __init__(self, document: Any) -> None:
         self.document = document
-        circle = endless(document)
+        following = _following(document)
+        circle = _circle(following)
         if circle:
             raise ExpressionError(f"not a JSON Schema: it refers to itself without end: {circle}")
+        if _times(following) > TIMES_MAX:
+            raise ExpressionError(
+                f"not a JSON Schema that can be checked: a value would be held against its parts more than {TIMES_MAX} times",
+                hint="name a part once, instead of leading to it by ever more ways",
+            )
         try:
             self._validator: Any = cast("Any", jsonschema_rs).Draft202012Validator(
                 document, validate_formats=True, retriever=_refuse
@@ -105,8 +113,8 @@ def _short(text: str) -> str:
     return f"{text[:half]} … {text[-half:]}"
 
 
-def endless(document: Any) -> str:
-    """References that lead round in a circle without ever looking at a part of the value; empty if there are none."""
+def _following(document: Any) -> dict[str, list[str]]:
+    """By pointer: the schemas that the same value is held against next."""
     following: dict[str, list[str]] = {}
     waiting: list[tuple[str, Any]] = [("#", document)]
     seen: set[str] = set()
@@ -118,7 +126,7 @@ def endless(document: Any) -> str:
         seen.add(at)
         rules = cast("dict[str, Any]", schema)
         if "$id" in rules and at != "#":
-            return ""  # a document of its own: its references are not ours to follow
+            return {}  # a document of its own: its references are not ours to follow
         targets = following[at] = list[str]()
         for word in ("$ref", "$dynamicRef"):
             reference = rules.get(word)
@@ -131,7 +139,23 @@ def endless(document: Any) -> str:
             if in_place:
                 targets.append(pointer)
             waiting.append((pointer, inner))
-    return _circle(following)
+    return following
+
+
+def _times(following: dict[str, list[str]]) -> int:
+    """How many schemas one value is held against at most; there are no circles."""
+    known: dict[str, int] = {}
+    for first in following:
+        waiting = [first]
+        while waiting:
+            at = waiting[-1]
+            missing = [each for each in following[at] if each in following and each not in known]
+            if at in known or not missing:
+                waiting.pop()
+                known[at] = 1 + sum(known.get(each, 0) for each in following[at])
+            else:
+                waiting += missing
+    return max(known.values(), default=0)
 
 
 def _anchors(document: Any) -> dict[str, str]:

@@ -14,6 +14,7 @@ from penstock.expr.types import (
     DOUBLE,
     DYN,
     INT,
+    INTEGER_OR_NULL,
     NULL,
     NUMBER_OR_NULL,
     STRING,
@@ -32,7 +33,7 @@ _JSON_TYPES = {"integer": INT, "number": DOUBLE, "string": STRING, "boolean": BO
 def type_of_schema(schema: Any) -> Type:
     """The type of every value that a JSON Schema accepts; DYN where a schema says too little.
 
-    `number` is DOUBLE, also for values written without a fraction. References within the document are
+    `number` is DOUBLE, also for values written without a fraction, `integer` is INT, also for `4.0`. References within the document are
     followed; one that leads back to itself is DYN there.
     """
     return _Reader(schema).read(schema, ())
@@ -103,6 +104,8 @@ class _Reader:
 def _value_type(value: Any, rules: Mapping[str, Any]) -> Type:
     if rules.get("type") == "number":
         return DOUBLE
+    if rules.get("type") == "integer":
+        return INT
     match value:
         case bool() | int() | float() | str() | None:
             return BY_NAME[kind_of(value)]
@@ -117,6 +120,8 @@ def _joined(types: Iterable[Type]) -> Type:
     rest = [one for one in found if one.name != "null"]
     if rest and all(one.name in ("double", "int") for one in rest) and DOUBLE in rest:
         return DOUBLE if len(rest) == len(found) else NUMBER_OR_NULL
+    if rest and len(rest) < len(found) and all(one.name == "int" for one in rest):
+        return INTEGER_OR_NULL
     result = found[0]
     for one in found[1:]:
         result = join(result, one)

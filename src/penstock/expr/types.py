@@ -14,7 +14,7 @@ class Type:
     """A CEL type; `params` are those of a list, map, optional or type.
 
     A map from a schema also knows its `fields`; `closed` says that it has no others. DYN with a
-    parameter DOUBLE is a number that may also be null: its whole numbers are read as doubles.
+    parameter DOUBLE or INT is a number that may also be null, and is read as that.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Type:
     required: frozenset[str] = frozenset()
     closed: bool = False
     soft: Type | None = field(default=None, hash=False)
-    """Of DYN: the list or map that it is if it is any, which says where whole numbers are read as doubles; nothing
+    """Of DYN: the list or map that it is if it is any, which says where numbers are read as doubles or ints; nothing
     is refused because of it."""
 
     def __str__(self) -> str:
@@ -45,9 +45,15 @@ class Type:
         return self.name in ("int", "uint", "double")
 
     @property
+    def reads(self) -> str:
+        """As what a JSON number of this type is read: `double` if it is whole too, `int` if it is written `4.0` too."""
+        name = self.params[0].name if self.params and self.dynamic else self.name
+        return name if name in ("double", "int") else ""
+
+    @property
     def reads_double(self) -> bool:
         """A whole JSON number of this type is read as a double."""
-        return self is DOUBLE or self.name == "double" or (self.dynamic and bool(self.params))
+        return self.reads == "double"
 
 
 DYN = Type("dyn")
@@ -63,6 +69,7 @@ BYTES = Type("bytes")
 TIMESTAMP = Type("timestamp")
 DURATION = Type("duration")
 NUMBER_OR_NULL = Type("dyn", (DOUBLE,))
+INTEGER_OR_NULL = Type("dyn", (INT,))
 TYPE = Type("type", (DYN,))
 
 BY_NAME = {
@@ -72,9 +79,9 @@ BY_NAME = {
 
 
 def softened(known: Type) -> Type | None:
-    """Of a type only where its doubles are, for a value that may be null or missing too; None if there are none."""
-    if known.reads_double:
-        return NUMBER_OR_NULL
+    """Of a type only where its numbers are, for a value that may be null or missing too; None if there are none."""
+    if known.reads:
+        return NUMBER_OR_NULL if known.reads_double else INTEGER_OR_NULL
     if known.name == "list":
         inner = softened(known.params[0])
         return None if inner is None else Type("dyn", soft=list_of(inner))

@@ -249,6 +249,14 @@ def int_text(value: int) -> str:
     raise Fault("this number does not fit 64 bits")
 
 
+def integral(value: float) -> float:
+    """A double as an int, if it is whole and within 64 bits: `4.0` of a schema's `integer`; else as it is."""
+    if value.is_integer() and INT_MIN <= value <= INT_MAX:
+        found = int(value)
+        return found if found <= INT_MAX else value
+    return value
+
+
 def double_of(value: float) -> float:
     """A number as a double; one too large for any double, as JSON may have it, is a fault."""
     try:

@@ -22,6 +22,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.sdk.results import Result
 
 _ATOMS: frozenset[Any] = frozenset({str, int, float, bool, type(None)})
 _PLAIN: frozenset[Any] = _ATOMS | {None, Any, object, dict, list, inspect.Parameter.empty}
@@ -72,6 +73,7 @@ class Parameters:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._known = False
+        self._result: Result | None = None
         self._converted: dict[str, Any] = {}
         self._positions: tuple[str, ...] = ()
         self._takes_none = False
@@ -99,6 +101,14 @@ class Parameters:
             if wrong is None:
                 raise
             raise wrong from error
+
+    @property
+    def result(self) -> Result:
+        """What the function gives, looked at when first asked."""
+        found = self._result
+        if found is None:
+            found = self._result = Result(self._function)
+        return found
 
     def _look(self) -> None:
         """Read the function's signature, once."""

@@ -14,6 +14,7 @@ from penstock.model.job import Broken, Done, Outcome
 from penstock.model.payload import encode_payload
 from penstock.sdk.arguments import BadArguments, Parameters
 from penstock.sdk.conceal import concealed
+from penstock.sdk.results import Result
 
 FRAMES_MAX = 12
 DETAILS_BYTES_MAX = 64 * 1024
@@ -39,13 +40,21 @@ def perform(
         result = parameters.call(arguments, secrets)
     except BaseException as error:
         return broken(name, error, retry, secrets)
-    return returned(name, result, retry)
+    return returned(name, result, retry, parameters.result)
 
 
-def returned(name: str, result: Any, retry: Retry | None) -> Outcome:
+def returned(name: str, result: Any, retry: Retry | None, expected: Result) -> Outcome:
     """Its result, or why that cannot be kept: then another attempt is of no use."""
     try:
-        return Done(encode_payload(result))
+        if type(result) is int and expected.exact is float:
+            result = float(result)  # which CEL would take for an int (SPEC 2.1)
+        encoded = encode_payload(result)
+        if expected.checks and type(result) is not expected.exact:
+            problem = expected.problem(encoded)
+            if problem is not None:
+                message = f"the result of activity `{name}` {problem}"
+                return Broken(Failure(code="output-invalid", message=message), retry, final=True)
+        return Done(encoded)
     except (PayloadInvalid, PayloadTooLarge) as error:
         if hasattr(result, "__await__"):
             getattr(result, "close", bool)()

@@ -20,7 +20,6 @@ from penstock.core.vocabulary import PREFIX
 from penstock.errors import Rejected
 from penstock.model.failure import Failure
 from penstock.model.job import Broken, Cut, Done, Job, Outcome
-from penstock.model.payload import encode_payload
 from penstock.ports.activities import Served
 from penstock.ports.clock import Clock, Handle
 from penstock.ports.plugins import NoPlugins, Plugins
@@ -331,10 +330,7 @@ class LocalActivities:
         except BaseException as error:
             self._ended(execution, self._raised(execution, error))
             return
-        try:
-            outcome: Outcome = Done(encode_payload(result))
-        except BaseException:
-            outcome = returned(entry.name, result, entry.served.retry)
+        outcome = returned(entry.name, result, entry.served.retry, entry.parameters.result)
         self._ended(execution, outcome)
 
     def _raised(self, execution: Execution, error: BaseException) -> Outcome:

@@ -41,6 +41,8 @@ RULE = "3.2"
 NAMED_MAX = 5
 BY_HAND = frozenset({"timer", "signal", "event", "form"})
 """Waits that an operator can fail (`core/hands.py`)."""
+ROAMS = 150
+"""Runs that are played to see tasks begin that depend on data."""
 TRIES = 400
 """Runs that are played to find a deadlock."""
 
@@ -314,12 +316,18 @@ class Behaviour:
             if not way.failed
             for trail in (first, *root.explored.others.get(way, ()))
         )
+        ended = ended or any(
+            self.driver.drive(Route(), seen.until(completed), given=given) is not None
+            for given in self.driver.cases.inputs([])
+        )
         over = any(fragment.explored.over for fragment in self.exploration.fragments)
         if over:
             return len(seen.paths)  # said already: not all is known
         if not ended:
             self._endless(root)
         missing: list[str] = []
+        if len(seen.paths) < len(wanted):
+            self._roam(seen, wanted)
         for path in reversed(wanted):
             if path in seen.paths:
                 continue
@@ -330,6 +338,22 @@ class Behaviour:
             self.sound = False
             self._unseen(missing[::-1], wanted)
         return len(seen.paths)
+
+    def _roam(self, seen: Seen, wanted: dict[str, ScopePlan]) -> None:
+        """Where passes depend on data, look for what else may begin by playing runs as chance has it."""
+        guards = (
+            out.edge.guard
+            for scope in self.subject.plan.scopes.values()
+            if scope.parent is not None
+            for node in scope.nodes.values()
+            for out in node.outs
+        )
+        if not any(g is not None and any(r[0] == "data" for r in g.expression.reads) for g in guards):  # fmt: skip
+            return
+        for number in range(ROAMS):
+            self.driver.roam(number, seen.until(closed))
+            if len(seen.paths) == len(wanted):
+                return
 
     def _endless(self, root: Fragment) -> None:
         self.sound = False

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from penstock.core.plan import Edge, Guard, Node, ScopePlan
 from penstock.dsl.finding import Finding, Path
-from penstock.expr.compile import Expression, compile_expression
+from penstock.expr.compile import Expression
 from penstock.verify.driving import Goal, begun, failing
 from penstock.verify.knowledge import Known, knowledge_of
 from penstock.verify.models import silent
@@ -20,12 +20,13 @@ from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
-from penstock.verify.types import TaskType
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.3"
 MODEST = 1_000_000
 """What fails only with larger numbers is a note."""
+ROAMS = 120
+"""Runs that are played to come to certain data."""
 PAIRS_MAX = 60
 """Pairs of branches of one gateway that are compared."""
 
@@ -63,7 +64,7 @@ class Branches:
                     self._choices += 1
                     self._links(scope, node, outs)
                 if node.loop is None and not silent(node):
-                    self._handlers(scope, node)
+                    self._after_failure(scope, node)
         self._say_untyped()
         if self._sound:
             message = "every choice has a branch for every case, and no condition can fail"
@@ -99,18 +100,13 @@ class Branches:
             if edge.guard is not None:
                 self._one(scope, node, edge, known, [])
 
-    def _handlers(self, scope: ScopePlan, node: Node) -> None:
-        """Conditions that are asked once the task has failed: can they fail too?"""
-        guarded = [o.edge for o in node.outs if o.edge.on != "success" and o.edge.guard is not None]
-        if not guarded:
-            return
-        known = self._knowledge.before(scope, node)
-        own = replace(known.types.tasks.get(node.id, TaskType()), statuses=("FAILED",))
-        types = replace(known.types, tasks={**known.types.tasks, node.id: own})
-        known = replace(known, types=types, over=known.over | {node.id})
-        failed = compile_expression(f'tasks["{node.id}"].status == "FAILED"')
-        for edge in guarded:
-            self._fails(scope, node, edge, known, [(failed, True)], _link(scope, node, edge))
+    def _after_failure(self, scope: ScopePlan, node: Node) -> None:
+        """Conditions that are asked when the task has failed: one that fails keeps it from being handled."""
+        for out in node.outs:
+            edge = out.edge
+            if edge.on != "success" and edge.guard is not None:
+                known = self._knowledge.failed(scope, node)
+                self._fails(scope, node, edge, known, [], _link(scope, node, edge), failed=True)
 
     def _one(
         self, scope: ScopePlan, node: Node, edge: Edge, known: Known, earlier: list[Ask]
@@ -135,6 +131,8 @@ class Branches:
         known: Known,
         earlier: list[Ask],
         where: Path,
+        *,
+        failed: bool = False,
     ) -> None:
         assert edge.guard is not None
         asks = [*known.asks, *earlier, self._knowledge.ask(edge.guard, "error", known)]
@@ -154,7 +152,7 @@ class Branches:
                     for read in vague:
                         self._untyped.setdefault(_source(read), []).append((where, ".".join(read)))
                     return
-                goal = self._failing(scope, node, edge)
+                goal = self._failing(scope, node, edge, failed=failed)
                 self._refute("branch-fails", where, message, answer, goal, node, [edge])
 
     def _large(self, asks: list[Ask], known: Known, where: Path, guard: Guard) -> None:
@@ -166,9 +164,9 @@ class Branches:
             hint = "give the numbers a `maximum` in the schema if that matters"
             self._subject.remark("branch-fails", where, message, hint)
 
-    def _failing(self, scope: ScopePlan, node: Node, edge: Edge) -> Goal:
+    def _failing(self, scope: ScopePlan, node: Node, edge: Edge, *, failed: bool = False) -> Goal:
         target = f"{scope.path}/{node.id}" if scope.path else node.id
-        if node.gateway is not None:
+        if node.gateway is not None and not failed:
             return failing("expression-failed", target)
 
         def goal(stage: Stage) -> Shows | None:
@@ -206,7 +204,7 @@ class Branches:
         target = f"{scope.path}/{node.id}" if scope.path else node.id
         match answer:
             case Impossible():
-                self._withdraw("no-branch", where)
+                self._settle(self._withdraw("no-branch", where))
             case Unknown():
                 if not self._said("no-branch", where):
                     self._unknown("no-branch", where, message, answer, key=True)
@@ -216,9 +214,13 @@ class Branches:
                 if self._said("no-branch", where, level="error"):
                     self._subject.proofs.append(_refuted(message))
                     return
-                self._withdraw("no-branch", where)
+                gone = self._withdraw("no-branch", where)
                 goal = failing("no-branch", target)
                 self._refute("no-branch", where, message, answer, goal, node, branches, key=True)
+                shown = self._said("no-branch", where, level="error")
+                for proof in gone:
+                    verdict = "refuted" if shown else "unknown"
+                    self._subject.proofs.append(replace(proof, verdict=verdict))
 
     def _is_back(self, node: Node, default: str) -> bool:
         return any(out.edge.target == default and out.role != 0 for out in node.outs)
@@ -274,7 +276,7 @@ class Branches:
         key: bool = False,
     ) -> None:
         self._sound = False
-        scenario = self._show(answer, goal, node, branches)
+        scenario = self._show(answer, goal, node, branches) or self._roamed(answer, goal)
         if scenario is not None:
             self._subject.refute(RULE, code, where, message, scenario, HINTS[code], key=key)
             return
@@ -286,6 +288,14 @@ class Branches:
     ) -> Scenario | None:
         reads = {read for e in branches if e.guard is not None for read in e.guard.expression.reads}
         return self._player.show(self._subject.driver, node, sorted(reads), answer, goal)
+
+    def _roamed(self, answer: Solution, goal: Goal) -> Scenario | None:
+        """Values of data come of what has happened before: try what may."""
+        driver = self._subject.driver
+        if driver is None or not answer.values.has_data:
+            return None
+        found = (driver.roam(number, goal) for number in range(ROAMS))
+        return next((each for each in found if each is not None), None)
 
     def _unknown(
         self, code: str, where: Path, message: str, answer: Unknown, *, key: bool = False
@@ -316,17 +326,22 @@ class Branches:
         found = self._subject.notes.findings
         return [f for f in found if f.code == code and f.place.path == where]
 
-    def _withdraw(self, code: str, where: Path) -> None:
-        """A doubt of another rule that is settled here."""
-        proofs = self._subject.proofs
+    def _withdraw(self, code: str, where: Path) -> list[Proof]:
+        """A doubt of another rule that is settled here, and what was said of that rule."""
+        proofs, gone = self._subject.proofs, list[Proof]()
         for finding in self._findings(code, where):
             if finding.level == "warning":
                 self._subject.notes.findings.remove(finding)
-                gone = [proof for proof in proofs if proof.message == finding.message]
-                proofs[:] = [proof for proof in proofs if proof not in gone]
-                for rule in {proof.rule for proof in gone} - {proof.rule for proof in proofs}:
-                    message = "every run comes to an end of its own, and each task can run; branches say that a case can't be"
-                    self._subject.prove(rule, message)
+                gone += [proof for proof in proofs if proof.message == finding.message]
+                proofs[:] = [proof for proof in proofs if proof.message != finding.message]
+        return gone
+
+    def _settle(self, gone: list[Proof]) -> None:
+        """A rule of which nothing else was in doubt is proved."""
+        left = {proof.rule for proof in self._subject.proofs}
+        for rule in {proof.rule for proof in gone} - left:
+            message = "every run comes to an end of its own, and each task can run; branches say that a case can't be"
+            self._subject.prove(rule, message)
 
 
 def _refuted(message: str) -> Proof:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from penstock.expr.compile import Expression
 from penstock.expr.tree import Has, Literal, Node, children
+from penstock.expr.values import INT_MAX, INT_MIN
 from penstock.verify.samples import accepts, resolve, sample
 from penstock.verify.types import TaskType, Types, Values
 
@@ -72,7 +73,7 @@ def _options(path: tuple[str, ...], types: Types, constants: list[Any]) -> list[
     for constant in constants:
         found.append(constant)
         if type(constant) in (int, float):
-            found += [constant + 1, constant - 1]
+            found += [n for n in (constant + 1, constant - 1) if INT_MIN <= n <= INT_MAX]
     found += [0, "", True, False, None, _ABSENT]
     kept: dict[str, Any] = {}
     for option in found:

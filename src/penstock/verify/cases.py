@@ -18,6 +18,7 @@ from penstock.errors import ExpressionError, PenstockError
 from penstock.expr import tree as t
 from penstock.expr.compile import Expression
 from penstock.expr.schema import compile_schema
+from penstock.expr.values import INT_MAX, INT_MIN
 from penstock.verify.samples import accepts, resolve
 from penstock.verify.solver import Answer, Impossible, Solution, Solver, Unknown
 from penstock.verify.types import Types
@@ -65,6 +66,8 @@ class Asked:
     """Tasks that have completed, of those whose whole output it reads."""
     guard: Guard
     """Itself, or what stands for it."""
+    first: Guard
+    """The same of the first item of a list, if it is one of items: with which values it comes to something."""
 
 
 class Cases:
@@ -121,6 +124,10 @@ class Cases:
         asked = self._asked.get(guard.text)
         return guard if asked is None else asked.guard
 
+    def _first(self, guard: Guard) -> Guard:
+        asked = self._asked.get(guard.text)
+        return guard if asked is None else asked.first
+
     def _possible(self, asks: Sequence[tuple[Guard, Outcome]]) -> bool:
         tried = self._tried([guard for guard, _ in asks])
         if tried is None:
@@ -142,7 +149,7 @@ class Cases:
     def values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
         """Values with which these conditions come to these outcomes, or None if none were found."""
         found: Values = {}
-        unique: dict[str, tuple[Guard, Outcome]] = {g.text: (self._stand(g), o) for g, o in asks}
+        unique: dict[str, tuple[Guard, Outcome]] = {g.text: (self._first(g), o) for g, o in asks}
         left = list(unique.values())
         while left:
             group = connected(left[0][0], [guard for guard, _ in left[1:]])
@@ -271,7 +278,7 @@ class Cases:
             for v in found
             if (v is _ABSENT and not required) or (v is not _ABSENT and not check.problems(v))
         ]
-        for extra in _examples(schema):
+        for extra in examples(schema):
             if extra not in fitting and not check.problems(extra):
                 fitting.append(extra)
         if len(read) == 3 and read[0] == "tasks" and None not in fitting:
@@ -403,18 +410,24 @@ def _around(constants: Sequence[Any], *, sure: bool) -> list[Any]:
         found += [int(n) + 1 for n in numbers] + [int(n) - 1 for n in numbers]
         found += [(a + b) / 2 for a, b in pairwise(numbers)]
         found += [numbers[0] - 0.5, numbers[-1] + 0.5]
+        found = [n for n in found if n in numbers or INT_MIN <= n <= INT_MAX]
     if not sure:
         found += [0, 1, 2, 3]
     for text in (c for c in constants if isinstance(c, str)):
         found += [text, text + "!", ""]
-    unique: list[Any] = []
-    for each in found:
-        if not any(type(each) is type(other) and each == other for other in unique):
-            unique.append(each)
-    return [u for u in unique if u is not True]
+    return [value for value in unique(found) if value is not True]
 
 
-def _examples(schema: Any) -> list[Any]:
+def unique(values: Sequence[Any]) -> list[Any]:
+    """Each once; 1 and true are not the same."""
+    found: list[Any] = []
+    for value in values:
+        if not any(type(value) is type(other) and value == other for other in found):
+            found.append(value)
+    return found
+
+
+def examples(schema: Any) -> list[Any]:
     """A few values that a schema names itself."""
     if not isinstance(schema, dict):
         return []

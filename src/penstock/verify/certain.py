@@ -63,7 +63,8 @@ class Certain:
         if self._above is not None:
             return Ended((), frozenset())
         over, well = self._joined(arrivals, "n")
-        return self._ended(self._implied(over) if self._calm else over, well)
+        waits = self._calm and not terminating(self._scope)
+        return self._ended(self._implied(over) if waits else over, well)
 
     def _chain(self, id: str, above: Mapping[str, str | None]) -> Ended:
         tasks: list[str] = []
@@ -180,6 +181,11 @@ def _free(source: Node, edge: Edge) -> bool:
     if source.gateway is not None and source.gateway != "parallel":
         return False
     return not any(out.edge.guard is not None for out in source.outs if source.gateway)
+
+
+def terminating(scope: ScopePlan) -> list[Node]:
+    """Ends that give up what is still open."""
+    return [node for node in scope.ends if node.config.get("terminate")]
 
 
 def _disturbed(plan: Plan, scope: ScopePlan) -> bool:

@@ -108,6 +108,10 @@ class Data:
 
         return either([*first, *written, inferred(merge.expression, merging)])
 
+    def given(self, expression: Expression) -> Any:
+        """What an expression gives wherever it is asked; None: not known."""
+        return inferred(expression, self._reader(self.types))
+
     def _reader(self, types: Mapping[str, Any]) -> Callable[[Read], Any]:
         def known(read: Read) -> Any:
             match read:
@@ -138,14 +142,14 @@ class Data:
             if node.path not in self._many:
                 self._many[node.path] = {each.name: None for each in _writes(scope, node)}
             return self._many[node.path]  # any of them may have been written
-        for writer in _writes(scope, node):
-            if writer.expression is expression:
-                return found
+        writers = _writes(scope, node)
+        asks = next((writer for writer in writers if writer.expression is expression), None)
+        for writer in () if asks is None else writers[: writers.index(asks)]:
             made = self._computed.get((node.path, writer.name))
             plainly = self._plan.merges.get(writer.name) in (None, "last")
-            if not writer.failed:
+            if asks is not None and writer.failed == asks.failed:
                 found[writer.name] = made.tree if made is not None and plainly else None
-        return {}
+        return found
 
     # --- who wrote it last ---------------------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from penstock.model.run import PENDING
 from penstock.verify.cases import Read
 from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
-from penstock.verify.escapes import Escape, dead, fails, not_done
-from penstock.verify.knowledge import Known, knowledge_of
+from penstock.verify.escapes import Escape, dead, ended_before, fails, not_done
+from penstock.verify.knowledge import Known, Moment, knowledge_of
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
@@ -30,6 +30,8 @@ from penstock.verify.samples import resolve as dereference
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.sets import Orders, resolve
 from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.timing import HINT as TIMING
+from penstock.verify.timing import Timing
 from penstock.verify.types import TaskType
 from penstock.verify.uses import Use, set_before, simple_paths, uses
 from penstock.verify.verification import Proof, Subject
@@ -61,6 +63,7 @@ class DataFlow:
         self._player = Player(subject.plan, self._knowledge)
         self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
         self._orders = Orders(subject.plan)
+        self._timing = Timing(self._knowledge, self._solve, self._shown)
         self._writers = _writers(subject)
         self._untyped: dict[str, tuple[Path, list[str]]] = {}
         self._refuted: set[Read] = set()
@@ -96,12 +99,15 @@ class DataFlow:
         if use.final:
             known = self._knowledge.final()
         else:
-            known = self._knowledge.amid(use.scope, use.node, use.expression, ended=use.ended)
+            moment: Moment = "failed" if use.failed else "ended" if use.ended else "begun"
+            known = self._knowledge.amid(use.scope, use.node, use.expression, moment)
         if not use.defaulted and self._lacking(use, known):
             return
         if use.whole or use.defaulted:
             return
         known = self._sure_of(known)
+        if use.counts and self._timed(use, known):
+            return
         reads = simple_paths(use.expression.tree)
         boolean = not use.decides or use.expression.type.name == "bool"
         if reads is not None and boolean and all(self._certain(read, known) for read in reads):
@@ -114,6 +120,21 @@ class DataFlow:
                 names.append(".".join(read))
             return
         self._can_fail(use, known)
+
+    def _timed(self, use: Use, known: Known) -> bool:
+        """Whether something was said of what is to be a duration or a time."""
+        reads = use.expression.reads
+        if not all(self._knowledge.typed(r, known) or self._certain(r, known) for r in reads):
+            return False  # that nothing is known of it is said
+        found = self._timing.look(use, known)
+        if found is None:
+            return False
+        message, scenario = found
+        if scenario is None:
+            self._doubt(use, "expression-fails", message, TIMING)
+        else:
+            self._refutes(use, "expression-fails", message, scenario, TIMING)
+        return True
 
     # --- what may not be there -----------------------------------------------------------------------------------
 
@@ -203,7 +224,7 @@ class DataFlow:
                     anyway = True  # whatever comes of the task: that is not what is wrong
                 case Solution():
                     goal = _without(use, node) if use.whole else failing(use.code, use.target)
-                    scenario = self._shown(use, answer, goal)
+                    scenario = self._shown(use, answer, goal, escape.spared)
                     if scenario is not None:
                         self._said(use, message, scenario)
                         return True
@@ -225,20 +246,20 @@ class DataFlow:
     def _said(self, use: Use, message: str, scenario: Scenario) -> None:
         if use.whole and takes_null(self._subject, use.node, str(use.where[-1])):
             return
-        self._sound = False
         if not use.whole:
-            self._refuted |= use.expression.reads
-            self._subject.refute(RULE, "input-missing", use.where, message, scenario, HINTS["missing"])  # fmt: skip
+            self._refutes(use, "input-missing", message, scenario, HINTS["missing"])
             return
+        self._sound = False
         text = f"{message}; it is called with null then, and nothing says that it takes it"
         self._subject.notes.add(
             "input-missing", use.where, text, HINTS["missing"], level="warning", counterexample=scenario
         )  # fmt: skip
         self._subject.proofs.append(Proof(RULE, "unknown", text))
 
-    def _shown(self, use: Use, answer: Solution, goal: Goal) -> Scenario | None:
+    def _shown(self, use: Use, answer: Solution, goal: Goal, spared: str = "") -> Scenario | None:
         driver = None if use.final else self._subject.driver
-        return self._player.show(driver, use.node, use.expression.reads, answer, goal)
+        reads = use.expression.reads
+        return self._player.show(driver, use.node, reads, answer, goal, spared=spared)
 
     def _sure_of(self, known: Known) -> Known:
         """The same, with the tasks round which there is no way."""
@@ -263,7 +284,10 @@ class DataFlow:
                 continue
             order = self._orders.of(outer)
             if order.leads(other.id, one.id) or (use.final and not order.leads(one.id, other.id)):
-                return list(self._round(outer, one, scope, node))
+                found = list(self._round(outer, one, scope, node))
+                return (
+                    [*ended_before(self._orders.of(outer), other), *found] if use.final else found
+                )
             if order.leads(one.id, other.id) or order.exclusive(one.id, other.id):
                 words = f"where `{node.id}` has not run, which is always" if outer.kind == "run" else f"in the first pass, before `{node.id}`"  # fmt: skip
                 return [Escape(words)]
@@ -355,14 +379,20 @@ class DataFlow:
                 text = f"perhaps {message}: {answer.reason}"
                 self._doubt(use, code, text, answer.hint or HINTS["fails"])
             case Solution():
-                scenario = self._shown(use, answer, failing(use.code, use.target))
+                goal = failing(use.code, use.target)
+                scenario = self._shown(use, answer, goal)
+                for id in _tasks_read(use) if use.final else ():
+                    scenario = scenario or self._shown(use, answer, goal, id)
                 if scenario is None:
                     text = f"perhaps {message}: no run was found that comes there with such values"
                     self._doubt(use, code, text, HINTS["fails"])
                     return
-                self._sound = False
-                self._refuted |= use.expression.reads
-                self._subject.refute(RULE, code, use.where, message, scenario, HINTS["fails"])
+                self._refutes(use, code, message, scenario, HINTS["fails"])
+
+    def _refutes(self, use: Use, code: str, message: str, scenario: Scenario, hint: str) -> None:
+        self._sound = False
+        self._refuted |= use.expression.reads
+        self._subject.refute(RULE, code, use.where, message, scenario, hint)
 
     def _never_fails(self, use: Use, known: Known) -> bool:
         """Whatever the input is, and wherever it is asked; the same for all that is written alike."""
@@ -427,6 +457,12 @@ class DataFlow:
         if self._sound:
             self._sound = False
             self._subject.proofs.append(Proof(RULE, "unknown", message))
+
+
+def _tasks_read(use: Use) -> list[str]:
+    return sorted(
+        {read[1] for read in use.expression.reads if read[0] == "tasks" and len(read) > 1}
+    )
 
 
 def _bare(use: Use) -> frozenset[Read]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.core.keys import static
 from penstock.core.plan import Guard, Node, Plan, ScopePlan
@@ -17,14 +17,15 @@ from penstock.errors import ExpressionError
 from penstock.expr.schema import Schema, compile_schema
 from penstock.model.failure import Failure
 from penstock.model.run import CANCELLED, OPEN_TASK, PENDING, SKIPPED, TaskState
-from penstock.verify.cases import ABSENT, Cases, Outcome, Values
+from penstock.verify.cases import ABSENT, Cases, Outcome, Values, examples, unique
 from penstock.verify.events import fitting_event
-from penstock.verify.filling import filled, guesses_of, reads_of
+from penstock.verify.filling import constants_of, filled, guesses_of, reads_of
 from penstock.verify.fragments import Exploration
 from penstock.verify.models import Trail, Way
 from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, Unplayable
+from penstock.verify.samples import accepts, resolve
 from penstock.verify.scenario import (
     Complete,
     EndChild,
@@ -42,6 +43,8 @@ STEPS_MAX = 150_000
 """Steps that all runs of one verification may take."""
 WORK_MAX = 60_000_000
 """Steps times tasks: what one step costs grows with them."""
+ROAM_MAX = 120
+"""Steps of a run that roams."""
 STRAY_MAX = 400
 """Steps of a run that no trail asked for; more is a run that goes nowhere."""
 
@@ -67,6 +70,22 @@ class Route:
         return path in self.spared, not inside
 
 
+T = TypeVar("T")
+
+
+class Dice:
+    """Chance that is the same wherever it is thrown (splitmix64)."""
+
+    def __init__(self, number: int) -> None:
+        self._state = number << 20
+
+    def pick(self, options: Sequence[T]) -> T:
+        self._state = found = (self._state + 0x9E3779B97F4A7C15) % (1 << 64)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            found = ((found ^ (found >> shift)) * factor) % (1 << 64)
+        return options[(found ^ (found >> 31)) % len(options)]
+
+
 class Driver:
     """Makes runs of one definition go where they are wanted."""
 
@@ -74,6 +93,7 @@ class Driver:
         self, exploration: Exploration, activities: Mapping[str, Signature] | None = None
     ) -> None:
         self._activities = activities
+        self._palettes: dict[str, list[Any]] = {}
         self._checks: dict[str, Schema | None] = {}
         """Of what activities say they give, by path of the task."""
         self.exploration, self.plan = exploration, exploration.plan
@@ -232,7 +252,7 @@ class Driver:
         """A run in an order of its own, one for each number, in which each task completes."""
         stage, steps = Stage(self.plan), list[Step]()
         input = filled(self.plan.definition.input_schema, self.guesses, {}, ("input",))
-        chance = number
+        dice = Dice(number)
         try:
             stage.start(input)
             for _ in range(STRAY_MAX):
@@ -241,12 +261,9 @@ class Driver:
                     if shows is not None:
                         return Scenario(input, tuple(steps), shows)
                 opened = self._opened(stage, all=True)
-                chance = (chance * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % (
-                    1 << 64
-                )
                 step = None
                 if opened:
-                    key, node, state = list(opened.values())[(chance >> 33) % len(opened)]
+                    key, node, state = dice.pick(list(opened.values()))
                     step = self._step(stage, "complete", key, node, state, {})
                 if step is None:
                     return None
@@ -255,6 +272,52 @@ class Driver:
         except Unplayable:
             pass
         return None
+
+    def roam(self, number: int, goal: Goal) -> Scenario | None:
+        """A run whose input and outputs are drawn from what conditions compare with, other ones for each number: for what
+        depends on so many values that nobody can say which it takes."""
+        if self.steps > self.steps_max:
+            return None
+        dice = Dice(number)
+        stage, steps = Stage(self.plan), list[Step]()
+        inputs: list[Values] = [{}, *self.cases.inputs(self._conditions)]
+        input = filled(self.plan.definition.input_schema, self.guesses, dice.pick(inputs), ("input",))  # fmt: skip
+        try:
+            stage.start(input)
+            for _ in range(ROAM_MAX):
+                shows = goal(stage)
+                if shows is not None:
+                    return Scenario(input, tuple(steps), shows)
+                opened = list(self._opened(stage).values())
+                if not opened:
+                    return None
+                key, node, state = dice.pick(opened)
+                read = ("tasks", node.id, "output")
+                values: Values = {read: dice.pick(self._palette(node))}
+                step = self._step(stage, "complete", key, node, state, values)
+                if step is None:
+                    return None
+                self.steps += 1
+                stage.step(step)
+                steps.append(step)
+        except Unplayable:
+            pass
+        return None
+
+    @property
+    def _conditions(self) -> list[Guard]:
+        nodes = [node for scope in self.plan.scopes.values() for node in scope.nodes.values()]
+        return [out.edge.guard for node in nodes for out in node.outs if out.edge.guard is not None]
+
+    def _palette(self, node: Node) -> list[Any]:
+        """Outputs of a task that may make a difference."""
+        if node.path not in self._palettes:
+            schema = output_schema(node, self._activities)
+            found = [filled(schema, self.guesses, {}, ("tasks", node.id, "output"))]
+            known = resolve(schema, schema)
+            more = (*examples(known), *constants_of(self.plan))
+            self._palettes[node.path] = unique([*found, *(v for v in more if accepts(schema, v))])
+        return self._palettes[node.path]
 
     def _opened(self, stage: Stage, *, all: bool = False) -> dict[str, tuple[str, Node, TaskState]]:
         """Tasks that wait for something from outside, by static path: the first of each, or (by key) all."""
@@ -310,7 +373,8 @@ class Driver:
                 case "subworkflow":
                     return EndChild(key, code="error")
                 case _ if state.attempt:
-                    return Fail(key)
+                    code = values.get(("tasks", node.id, "error", "code"))
+                    return Fail(key, code if isinstance(code, str) and code else "error")
                 case _ if state.due is not None or state.deadline is not None:
                     return Fire(key)
                 case _:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.core.plan import Edge, Guard, Node, ScopePlan
+from penstock.verify.certain import terminating
+from penstock.verify.sets import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,8 @@ class Escape:
     words: str
     asks: tuple[tuple[Guard, bool], ...] = ()
     failed: str = ""
+    spared: str = ""
+    """A task that is not over yet, though it may be."""
 
 
 def not_done(node: Node) -> Iterator[Escape]:
@@ -29,6 +33,16 @@ def not_done(node: Node) -> Iterator[Escape]:
 def fails(node: Node) -> Iterator[Escape]:
     if any(out.edge.on != "success" for out in node.outs) and node.loop is None:
         yield Escape(f"where `{node.id}` fails", failed=node.id)
+
+
+def ended_before(order: Order, node: Node) -> Iterator[Escape]:
+    """Ends that do not wait for it."""
+    for end in terminating(order.scope):
+        if not order.leads(node.id, end.id):
+            words = f"where `{end.id}` ends the run before `{node.id}` is over"
+            for edge in end.arrivals:
+                asks = () if edge.guard is None else ((edge.guard, True),)
+                yield Escape(words, asks, spared=node.id)
 
 
 def dead(scope: ScopePlan, edge: Edge) -> Iterator[Escape]:

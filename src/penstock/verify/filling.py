@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from penstock.core.plan import Formula, Guard, Input, Node, Plan, Value
-from penstock.verify.cases import ABSENT, Read, Values
+from penstock.expr.tree import Literal, children
+from penstock.expr.tree import Node as Tree
+from penstock.expr.values import INT_MAX, INT_MIN
+from penstock.verify.cases import ABSENT, Read, Values, unique
 from penstock.verify.samples import accepts, resolve, sample
+
+CONSTANTS_MAX = 400
 
 
 def guesses_of(plan: Plan) -> Values:
@@ -31,6 +36,25 @@ def guesses_of(plan: Plan) -> Values:
     for read in items:
         found[read] = [1]
     return found
+
+
+def constants_of(plan: Plan) -> list[Any]:
+    """What expressions of the definition compare with, and what lies beside it; null and truth too."""
+    found: list[Any] = []
+    for scope in plan.scopes.values():
+        for node in scope.nodes.values():
+            parts = [out.edge.guard for out in node.outs if out.edge.guard is not None]
+            for part in (*parts, *node.conditions, *node.formulas.values()):
+                stack: list[Tree] = [part.expression.tree]
+                while stack and len(found) < CONSTANTS_MAX:
+                    each = stack.pop()
+                    stack.extend(children(each))
+                    if isinstance(each, Literal) and not isinstance(each.value, bytes):
+                        found.append(each.value)
+    numbers = [n for n in found if isinstance(n, int | float) and not isinstance(n, bool)]
+    beside = [n + more for more in (1, -1) for n in numbers]
+    found += [None, True, False, "other", *(n for n in beside if INT_MIN <= n <= INT_MAX)]
+    return unique(found)
 
 
 def reads_of(node: Node) -> Iterator[Read]:

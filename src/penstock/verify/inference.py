@@ -60,8 +60,8 @@ def _inferred(node: t.Node, known: Known, depth: int) -> Any:
         case t.Conditional():
             return either([of(node.then), of(node.otherwise)])
         case t.ListLiteral():
-            items = either([of(item.value) for item in node.items])
-            return {"type": "array"} if items is None else {"type": "array", "items": items}
+            whole = not any(item.optional for item in node.items)
+            return _array([of(item.value) for item in node.items], whole=whole)
         case t.MapLiteral():
             return _object(node, of)
         case t.Comprehension(kind="all" | "exists" | "existsOne"):
@@ -69,9 +69,22 @@ def _inferred(node: t.Node, known: Known, depth: int) -> Any:
         case t.Call():
             found = _CALLS.get(node.function)
             return None if found is None else {"type": found}
+        case t.Index(optional=False, key=t.Literal(value=int())):
+            return items_of(of(node.operand))
         case _:
             path = plain_path(node)
             return None if path is None else known(path)
+
+
+def _array(items: Sequence[Any], *, whole: bool) -> dict[str, Any]:
+    """A list of such; `whole`: of just as many."""
+    found: dict[str, Any] = {"type": "array"}
+    one = either(items)
+    if one is not None and one is not False:
+        found["items"] = one
+    if whole:
+        found |= {"minItems": len(items), "maxItems": len(items)}
+    return found
 
 
 def _object(node: t.MapLiteral, of: Callable[[t.Node], Any]) -> Any:
@@ -175,6 +188,12 @@ def either(schemas: Sequence[Any]) -> Any:
             known = any(kind_of(v) == kind_of(value) and v == value for v in values)
             if not known and kind_of(value) not in bare:
                 values.append(value)
+    lists = [each for each in others if each.get("type") == "array" and set(each) <= _ARRAY]
+    if lists:
+        lists += [_listed(value) for value in values if isinstance(value, list)]
+        values = [value for value in values if not isinstance(value, list)]
+        others = [each for each in others if each not in lists]
+        others.append(lists[0] if len(lists) == 1 else _joined(lists))
     if values:
         others.insert(0, {"const": values[0]} if len(values) == 1 else {"enum": values})
     if not others:
@@ -183,12 +202,52 @@ def either(schemas: Sequence[Any]) -> Any:
     return widened(found) if len(others) > PARTS_MAX or len(values) > PARTS_MAX else found
 
 
+_ARRAY = {"type", "items", "minItems", "maxItems"}
+
+
+def _listed(values: Any) -> dict[str, Any]:
+    return _array([{"const": each} for each in cast("list[Any]", values)], whole=True)
+
+
+def _joined(lists: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One of these lists."""
+    found: dict[str, Any] = {"type": "array"}
+    # A list of which nothing says what is in it may be empty, or hold anything.
+    items = either([each.get("items", False if each.get("maxItems") == 0 else None) for each in lists])  # fmt: skip
+    if items is not None and items is not False:
+        found["items"] = items
+    if all("minItems" in each for each in lists):
+        found["minItems"] = min(each["minItems"] for each in lists)
+    if all("maxItems" in each for each in lists):
+        found["maxItems"] = max(each["maxItems"] for each in lists)
+    return found
+
+
 def widened(schema: Any) -> Any:
-    """The types alone; None where even those are not known."""
+    """The types alone; None where even those are not known. Lists keep their length, if it is always the same."""
     if schema is False:
         return False
+    rules = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    if isinstance(rules.get("const"), list):
+        rules = _listed(rules["const"])
+    if rules.get("type") == "array" and set(rules) <= _ARRAY:
+        items = widened(rules["items"]) if "items" in rules else None
+        flat = None if items is None else _flat(items)
+        kept = {"type": "array"} if flat is None else {"type": "array", "items": flat}
+        if "minItems" in rules and rules["minItems"] == rules.get("maxItems"):
+            kept |= {"minItems": rules["minItems"], "maxItems": rules["maxItems"]}
+        return kept
     found = kinds(schema)
     if found is None:
+        return None
+    names = sorted(found)
+    return {"type": names[0] if len(names) == 1 else names}
+
+
+def _flat(schema: Any) -> Any:
+    """Of what is in a list, the types alone: lists in lists need not come to an end."""
+    found = kinds(schema)
+    if found is None or not found:
         return None
     names = sorted(found)
     return {"type": names[0] if len(names) == 1 else names}
@@ -212,6 +271,23 @@ def part(schema: Any, path: Sequence[str]) -> Any:
         else:
             return False if rules.get("additionalProperties") is False else None
     return inlined(schema, root)
+
+
+def items_of(schema: Any) -> Any:
+    """What is in a list that fits; None: not known."""
+    found = resolve(schema, schema)
+    if not isinstance(found, Mapping):
+        return None
+    rules = cast("Mapping[str, Any]", found)
+    if "const" in rules or "enum" in rules:
+        lists = cast("list[Any]", [rules["const"]] if "const" in rules else rules["enum"])
+        if all(isinstance(each, list) for each in lists):
+            return either([{"const": value} for each in lists for value in each])
+        return None
+    if rules.get("prefixItems"):
+        return None
+    items = rules.get("items")
+    return None if items is None or items is True else inlined(items, schema)
 
 
 def inlined(schema: Any, root: Any, depth: int = 0) -> Any:

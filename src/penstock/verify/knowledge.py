@@ -9,23 +9,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from penstock.core.plan import SCOPED, Edge, Formula, Guard, Node, Plan, ScopePlan, environment
 from penstock.expr.compile import Expression, compile_expression
 from penstock.expr.language import Foreign
-from penstock.expr.tree import Logic
+from penstock.expr.tree import Index, Logic
+from penstock.expr.tree import Literal as Constant
 from penstock.expr.tree import Node as Tree
-from penstock.expr.typecheck import check
+from penstock.expr.typecheck import Environment, check
 from penstock.verify.cases import Asked, Stand
 from penstock.verify.certain import Certain, Ended, dominators
 from penstock.verify.data import Data
+from penstock.verify.inference import items_of
 from penstock.verify.outputs import output_schema
 from penstock.verify.samples import resolve
 from penstock.verify.solver import Ask, Wanted
-from penstock.verify.substitution import Read, substituted
+from penstock.verify.substitution import Read, plain_path, substituted
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
+
+Moment = Literal["begun", "ended", "failed"]
+_FAILURE = frozenset(("error", name) for name in ("code", "message", "type"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ def asked_at(subject: Subject) -> dict[str, Asked]:
     for scope in subject.plan.scopes.values():
         for node in scope.nodes.values():
             for guard, ended in _guards(node):
-                if not any(read[0] in ("tasks", "data") for read in guard.expression.reads):
+                if not any(read[0] in ("tasks", "data", "item") for read in guard.expression.reads):
                     continue
                 knowledge = knowledge_of(subject)
                 known = knowledge.at(scope, node) if ended else knowledge.before(scope, node)
@@ -67,8 +72,21 @@ def asked_at(subject: Subject) -> dict[str, Asked]:
                     done &= before.completed
                     same = before.guard.expression.tree == expression.tree
                     stand = stand if same else Guard(guard.text, knowledge.environment)
-                found[guard.text] = Asked(done, stand)
+                found[guard.text] = Asked(done, stand, _first(scope, stand, knowledge.environment))
     return found
+
+
+def _first(scope: ScopePlan | None, guard: Guard, env: Environment) -> Guard:
+    """The condition with the first element of the list in place of `item`."""
+    while scope is not None and scope.kind != "map":
+        scope = scope.parent
+    if scope is None or scope.parent is None or not any(r[0] == "item" for r in guard.expression.reads):  # fmt: skip
+        return guard
+    items = scope.parent.nodes[scope.owner].formulas["items"].expression
+    if plain_path(items.tree) is None:
+        return guard
+    element = Index(0, items.tree, Constant(0, 0))
+    return Stand(f"{guard.text} of the first", substituted(guard.expression, {("item",): element}, env))  # fmt: skip
 
 
 def _guards(node: Node) -> Iterator[tuple[Guard, bool]]:
@@ -90,8 +108,9 @@ class Knowledge:
         self._dominators: dict[str, dict[str, str | None]] = {}
         self._certain: dict[str, Certain] = {}
         self.writers = _writers(subject.plan)
-        self._known: dict[tuple[str, str, bool], Known] = {}
+        self._known: dict[tuple[str, str, Moment], Known] = {}
         self._final: Known | None = None
+        self._items: dict[str, Any] = {}
         self._then: dict[tuple[str, str], Mapping[Read, Tree]] = {}
         self.data = Data(subject.plan, self.output_schema)
         self._sights: dict[str, dict[str, TaskType]] = {}
@@ -103,17 +122,21 @@ class Knowledge:
 
     def at(self, scope: ScopePlan, node: Node) -> Known:
         """Once the task is over, well."""
-        return self._at(scope, node, ended=True)
+        return self._at(scope, node, "ended")
 
     def before(self, scope: ScopePlan, node: Node) -> Known:
         """When the task is reached."""
-        return self._at(scope, node, ended=False)
+        return self._at(scope, node, "begun")
 
-    def amid(self, scope: ScopePlan, node: Node, expression: Expression, *, ended: bool) -> Known:
+    def failed(self, scope: ScopePlan, node: Node) -> Known:
+        """Once the task has failed for good."""
+        return self._at(scope, node, "failed")
+
+    def amid(self, scope: ScopePlan, node: Node, expression: Expression, moment: Moment) -> Known:
         """When the task asks that, as it begins or ends: of what it writes, only what comes before."""
-        known = self._at(scope, node, ended=ended)
-        if ended:
-            begun = self._at(scope, node, ended=False)
+        known = self._at(scope, node, moment)
+        if moment != "begun":
+            begun = self._at(scope, node, "begun")
             held = {read: tree for read, tree in begun.formulas.items() if read[0] == "data"}
             held |= {read: tree for read, tree in known.formulas.items() if read[0] != "data"}
             types = replace(known.types, data=begun.types.data)
@@ -126,10 +149,10 @@ class Knowledge:
         data = {**known.types.data, "required": [*known.types.data["required"], *written]}
         return replace(known, types=replace(known.types, data=data), formulas=formulas)
 
-    def _at(self, scope: ScopePlan, node: Node, *, ended: bool) -> Known:
-        key = (scope.path, node.id, ended)
+    def _at(self, scope: ScopePlan, node: Node, moment: Moment) -> Known:
+        key = (scope.path, node.id, moment)
         if key not in self._known:
-            self._known[key] = self._find(scope, node, ended=ended)
+            self._known[key] = self._find(scope, node, moment)
         return self._known[key]
 
     def expression(self, expression: Expression, known: Known) -> Expression:
@@ -175,9 +198,11 @@ class Knowledge:
                 return len(read) > 1 and _described(known.types.data, read[1:])
             case "tasks":
                 if len(read) < 3 or read[2] != "output":
-                    return len(read) < 4
+                    return len(read) < 4 or (len(read) == 4 and read[2:] in _FAILURE)
                 task = known.types.tasks.get(read[1])
                 return task is not None and _described(task.schema, read[3:])
+            case "item":
+                return _described(known.types.item, read[1:])
             case "index" | "iteration" | "run" | "now":
                 return True
             case _:
@@ -196,17 +221,23 @@ class Knowledge:
             self._final = self._gathered(root, None, over, edges, ended=True)
         return self._final
 
-    def _find(self, scope: ScopePlan, node: Node, *, ended: bool) -> Known:
+    def _find(self, scope: ScopePlan, node: Node, moment: Moment) -> Known:
         over: dict[str, TaskType] = {}
         edges: list[tuple[ScopePlan, Edge]] = []
+        if moment == "failed":
+            over[node.id] = self._task_type(node, well=False, failed=True)
         cursor: tuple[ScopePlan, str] | None = (scope, node.id)
-        include = ended
+        include = moment == "ended"
         while cursor is not None:
             where, at = cursor
             self._climb(where, at, over, edges, include=include)
             include = False
             cursor = None if where.parent is None else (where.parent, where.owner)
-        return self._gathered(scope, node, over, edges, ended=ended)
+        known = self._gathered(scope, node, over, edges, ended=moment != "begun")
+        if moment == "failed":
+            failed = compile_expression(f'tasks["{node.id}"].status == "FAILED"', self.environment)
+            return replace(known, asks=(*known.asks, (failed, True)))
+        return known
 
     def _gathered(
         self,
@@ -222,6 +253,7 @@ class Knowledge:
             self._subject.definition.input_schema,
             self._visible(scope, over),
             self._data_schema(over),
+            self._item(scope),
             iteration=1,
         )
         at = None if node is None else (scope, node)
@@ -383,6 +415,20 @@ class Knowledge:
                 return read[1] not in self.writers or read[:2] in formulas
             case _:
                 return False
+
+    def _item(self, scope: ScopePlan) -> Any:
+        """What an item of the map is in whose body the scope lies; None: anything."""
+        if scope.path not in self._items:
+            cursor: ScopePlan | None = scope
+            while cursor is not None and cursor.kind != "map":
+                cursor = cursor.parent
+            found: Any = None
+            if cursor is not None and cursor.parent is not None:
+                owner = cursor.parent.nodes[cursor.owner]
+                if not owner.config.get("more"):  # a signal adds what it likes
+                    found = items_of(self.data.given(owner.formulas["items"].expression))
+            self._items[scope.path] = found
+        return self._items[scope.path]
 
     # --- what was computed ---------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
-from penstock.core.plan import Formula, Guard, Node, Plan, Value
+from penstock.core.plan import Formula, Guard, Node, Plan, ScopePlan, Value
 from penstock.model.run import OPEN_TASK, TaskState
 from penstock.verify.cases import ABSENT, Read, Values
 from penstock.verify.driving import Driver, Goal
@@ -15,6 +16,7 @@ from penstock.verify.rehearsal import Stage, Unplayable
 from penstock.verify.samples import sample
 from penstock.verify.scenario import Complete, EndChild, Fail, Fire, Scenario, Signal, Step, Submit
 from penstock.verify.solver import Solution
+from penstock.verify.substitution import plain_path
 
 STEPS_MAX = 300
 DRIVES_MAX = 40
@@ -30,10 +32,18 @@ class Player:
         self._drives = 0
 
     def play(
-        self, solution: Solution, goal: Goal, *, steps_max: int = STEPS_MAX
+        self,
+        solution: Solution,
+        goal: Goal,
+        *,
+        within: ScopePlan | None = None,
+        spared: str = "",
+        steps_max: int = STEPS_MAX,
     ) -> Scenario | None:
-        """A scenario in which the goal is seen; None if the run went elsewhere."""
+        """A scenario in which the goal is seen; None if the run went elsewhere. `within`: where `item` was read;
+        `spared`: a task to which nothing happens if anything else can."""
         stage = Stage(self._plan)
+        solution = self._with_item(solution, within)
         given = solution.input
         if not solution.values.has_input or self._plan.definition.input_schema is None:
             given = self._guessed("input", given)
@@ -44,7 +54,9 @@ class Player:
                 shows = goal(stage)
                 if shows is not None:
                     return Scenario(given, tuple(steps), shows)
-                step = self._next(stage, solution)
+                step = self._next(stage, solution, spared)
+                if step is None and spared:
+                    step = self._next(stage, solution, "")
                 if step is None or len(steps) >= steps_max:
                     return None
                 stage.step(step)
@@ -59,9 +71,12 @@ class Player:
         reads: Iterable[Read],
         solution: Solution,
         goal: Goal,
+        *,
+        spared: str = "",
     ) -> Scenario | None:
         """A run with these values, as it comes, or driven to the task that reads this."""
-        found = self.play(solution, goal)
+        scope = self._plan.scopes[node.path.rpartition("/")[0]]
+        found = self.play(solution, goal, within=scope, spared=spared)
         if found is not None or driver is None or self._drives >= DRIVES_MAX:
             return found
         self._drives += 1
@@ -76,11 +91,31 @@ class Player:
                 given[read] = _at(variables, read)
         return driver.drive(driver.route_to(holder, trail), goal, given=given)
 
-    def _next(self, stage: Stage, solution: Solution) -> Step | None:
+    def _with_item(self, solution: Solution, scope: ScopePlan | None) -> Solution:
+        """The same, with the item in the list that the map goes through, if that can be given from outside."""
+        while scope is not None and scope.kind != "map":
+            scope = scope.parent
+        if scope is None or scope.parent is None or solution.values.item is None:
+            return solution
+        items = scope.parent.nodes[scope.owner].formulas["items"].expression
+        path = plain_path(items.tree)
+        match path:
+            case ("input", *rest):
+                values = replace(solution.values, has_input=True)
+                return replace(solution, input=_at_path(solution.input, rest, [values.item]), values=values)  # fmt: skip
+            case ("tasks", str(id), "output", *rest):
+                output = _at_path(solution.outputs.get(id), rest, [solution.values.item])
+                return replace(solution, outputs={**solution.outputs, id: output})
+            case _:
+                return solution
+
+    def _next(self, stage: Stage, solution: Solution, spared: str) -> Step | None:
         for path, scope in stage.run.scopes.items():
             nodes = self._plan.scopes[scope.plan].nodes
             for id, state in scope.tasks.items():
                 node = nodes[id]
+                if id == spared:
+                    continue
                 if state.status in OPEN_TASK and node.body is None and node.loop is None:
                     step = self._step(stage, stage.flow.key(path, id), node, state, solution)
                     if step is not None:
@@ -97,7 +132,8 @@ class Player:
             if node.type == "subworkflow":
                 return EndChild(key, code="error")
             if state.attempt:
-                return Fail(key)
+                error = cast("dict[str, Any]", solution.values.tasks[node.id].get("error") or {})
+                return Fail(key, str(error.get("code", "error")), str(error.get("message", "")))
             if state.due is not None or state.deadline is not None:
                 return Fire(key)
         match node.type:
@@ -160,6 +196,14 @@ def _at(variables: Any, path: Read) -> Any:
             return ABSENT
         variables = cast("Mapping[str, Any]", variables)[name]
     return variables
+
+
+def _at_path(whole: Any, path: Sequence[str], value: Any) -> Any:
+    if not path:
+        return value
+    node = dict(cast("dict[str, Any]", whole)) if isinstance(whole, dict) else {}
+    node[path[0]] = _at_path(node.get(path[0]), path[1:], value)
+    return node
 
 
 def _put(whole: Any, path: tuple[str, ...]) -> Any:

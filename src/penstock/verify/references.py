@@ -20,7 +20,7 @@ from penstock.expr.paths import compile_path
 from penstock.expr.schema import compile_schema
 from penstock.expr.template import compile_template
 from penstock.model.definition import Action, Condition, Definition, Source, Task
-from penstock.policy.topics import is_pattern
+from penstock.policy.topics import is_pattern, is_topic
 from penstock.verify.scopes import Notes, Scope, body_of
 
 ROOTS = frozenset({"input", "tasks", "data", "global", "run", "now"})
@@ -287,6 +287,8 @@ class _Task:
                 hint = "a topic is words with dots between them; `*` is any word, `>` the rest"
                 message = f"`{topic}` is neither a topic nor a pattern of topics"
                 self._notes.add("topic-invalid", (*path, "topic"), message, hint)
+        if kind == "publish":
+            self._topic(config.get("topic"), (*path, "topic"))
         if kind == "event" and "where" in config:
             sight = self._reader.sight(self._scope.visible, self._names | {"event"})
             self._reader.expression(config["where"], (*path, "where"), sight)
@@ -317,6 +319,11 @@ class _Task:
                 hint = meant(name, self._scope.visible, "there is none to cancel")
                 self._notes.add("unknown-task", (*path, index), f"no task `{name}`", hint)
 
+    def _topic(self, topic: Any, path: Path) -> None:
+        if isinstance(topic, str) and "${" not in topic and not is_topic(topic):
+            hint = "a topic is words with dots between them, such as orders.paid"
+            self._notes.add("topic-invalid", path, f"`{topic:.80}` is no topic", hint)
+
     def _activity(self, name: str, path: Path) -> None:
         if self._activities is not None and name not in self._activities:
             hint = did_you_mean(name, self._activities) or "register it with the engine"
@@ -327,6 +334,8 @@ class _Task:
             at = (*path, index)
             for name, text in (action.set or {}).items():
                 self._reader.expression(text, (*at, "set", name), self._sight)
+            if isinstance(action.publish, dict):
+                self._topic(action.publish.get("topic"), (*at, "publish", "topic"))
             for field in ("publish", "signal", "notify"):
                 self._reader.values(getattr(action, field), (*at, field), self._sight)
 
@@ -408,7 +417,7 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
             return (*path, *inside), message, hint
         said = getattr(cause, "message", error.message).removeprefix("not a JSON Schema: ")
         message = f"not a JSON Schema: {said}"
-        return (*path, *inside), message, SCHEMA_HINT
+        return (*path, *inside), message, error.hint or SCHEMA_HINT
     return None
 
 

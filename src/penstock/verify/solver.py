@@ -3,7 +3,7 @@
 `solve` is what all checks use. With z3 (extra `verify`, imported when first asked) the answer is a Solution, Impossible,
 or Unknown with what stands in the way; without it a small search may still find a Solution. Every Solution was evaluated
 with the real expressions and validated with the real schemas before it is handed out; Impossible holds for every value
-that fits the types, numbers being those of 64 bits and integers written without a fraction.
+that fits the types, numbers being those of 64 bits.
 """
 
 from __future__ import annotations

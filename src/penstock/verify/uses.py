@@ -6,14 +6,15 @@ An input with a plain path is the expression that reads the same. Conditions of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from msgspec import UNSET
 
 from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Value, environment
+from penstock.dsl.derive import RULES
 from penstock.dsl.finding import Path
 from penstock.errors import ExpressionError
 from penstock.expr.compile import Expression, compile_expression
@@ -22,16 +23,26 @@ from penstock.expr.tree import (
     Binary,
     Has,
     ListLiteral,
-    Literal,
     Logic,
     Unary,
 )
+from penstock.expr.tree import Literal as Constant
 from penstock.expr.tree import Node as Tree
-from penstock.expr.typecheck import Environment
+from penstock.expr.typecheck import Environment, check
 from penstock.verify.cases import Read
 from penstock.verify.scopes import place
 from penstock.verify.sets import FIXED, parts_of
 from penstock.verify.substitution import plain_path
+
+Counted = Literal["", "duration", "moment"]
+FALLIBLE = frozenset({"activity", "http", "subworkflow"})
+"""Tasks that may fail whatever is known of them."""
+
+COUNTED: Mapping[tuple[str, str], Counted] = {
+    ("timer", "delay"): "duration", ("timer", "until"): "moment", ("signal", "timeout"): "duration",
+    ("event", "timeout"): "duration", ("form", "due"): "duration",
+}  # fmt: skip
+"""By type and field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,12 @@ class Use:
     """It must come to true or false."""
     ended: bool = False
     """Asked once the task is over."""
+    failed: bool = False
+    """Asked once the task has failed."""
+    counts: Counted = ""
+    """The engine must read it as such."""
+    alone: bool = True
+    """There is no text around it."""
 
 
 def uses(plan: Plan) -> Iterator[Use]:
@@ -81,10 +98,12 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
     at = place(scope, node.id)
     for where, moment, part in parts_of(node, at):
         field = where[len(at)]
-        if field == "onError":
-            continue  # asked after a failure, of which less is known
-        ended = moment == "end"
-        make = partial(Use, scope, node, target=node.path, conditions=tuple(held), ended=ended)
+        failed = field == "onError"
+        if failed and node.type not in FALLIBLE:
+            continue  # what makes it fail is found elsewhere, or an operator's doing
+        make = partial(
+            Use, scope, node, target=node.path, conditions=tuple(held), ended=moment == "end", failed=failed
+        )  # fmt: skip
         words = f"`{where[-1]}` of `{node.path}`"
         match part:
             case Guard():
@@ -92,6 +111,8 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
                     words = f"a condition of `{node.path}`"
                     held.append(part)
                 yield make(where, words, part.expression, "expression-failed", decides=True)
+            case Formula() if node.id == f"{RULES}_agenda" and where[-1] == f"{RULES}_hold":
+                yield from _of_table(scope, part, make, env)
             case Formula():
                 yield make(where, words, part.expression, "expression-failed")
             case Input():
@@ -99,8 +120,12 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
                 yield from _of_input(node, where, part, make, env, undo=undo)
             case Value():
                 text = _written(node, where, config=field == "config")
+                counts = COUNTED.get((node.type, str(where[-1])), "") if field == "config" else ""
+                alone = _alone(text)
                 for inside, expression in _embedded(text, where, env):
-                    yield make(inside, words, expression, "expression-failed")
+                    yield make(
+                        inside, words, expression, "expression-failed", counts=counts, alone=alone
+                    )
             case _:
                 pass
 
@@ -115,11 +140,25 @@ def set_before(use: Use, name: str) -> bool:
     return False
 
 
+def _of_table(
+    scope: ScopePlan, part: Formula, make: Callable[..., Use], env: Environment
+) -> Iterator[Use]:
+    """The conditions of a table of rules, each where it stands."""
+    tree = part.expression.tree
+    for number, item in enumerate(tree.items if isinstance(tree, ListLiteral) else (), 1):
+        name = f"{RULES}_{number}"
+        checked = check(part.text, item.value, env)
+        condition = Expression(part.text, item.value, checked)
+        where = (*place(scope, name), "when")
+        yield make(where, f"`when` of `{scope.path}/{name}`", condition, "expression-failed")
+
+
 def _written(node: Node, where: Path, *, config: bool) -> Any:
-    """The text of a config field or of an action of `onComplete`."""
+    """The text of a config field or of an action."""
     if config:
         return node.config[str(where[-1])]
-    return getattr(node.task.on_complete[int(where[-2])], str(where[-1]))
+    actions = node.task.on_error if where[-3] == "onError" else node.task.on_complete
+    return getattr(actions[int(where[-2])], str(where[-1]))
 
 
 def _of_input(
@@ -158,6 +197,16 @@ def source_text(given: Input) -> str | None:
     )
 
 
+def _alone(text: Any) -> bool:
+    """It is one `${…}` and nothing else, and gives the value itself."""
+    if not isinstance(text, str) or "${" not in text:
+        return True
+    try:
+        return len(compile_template(text, None).parts) == 1
+    except ExpressionError:
+        return True
+
+
 def _embedded(value: Any, where: Path, env: Environment) -> Iterator[tuple[Path, Expression]]:
     if isinstance(value, str):
         if "${" in value:
@@ -179,7 +228,7 @@ def _embedded(value: Any, where: Path, env: Environment) -> Iterator[tuple[Path,
 def simple_paths(node: Tree) -> list[Read] | None:
     """What an expression reads that can fail for no other reason than that a path is not there; None for any other."""
     match node:
-        case Literal():
+        case Constant():
             return []
         case Logic():
             return None

@@ -20,6 +20,7 @@ from penstock.verify.samples import resolve
 from penstock.verify.scenario import Scenario
 from penstock.verify.scopes import Notes
 from penstock.verify.structure import check
+from penstock.verify.wording import reworded, worded
 
 if TYPE_CHECKING:
     from penstock.verify.driving import Driver
@@ -262,5 +263,8 @@ def verify(
             subject.proofs.append(Proof(section, "unknown", f"not looked at: {large}"))
         else:
             rule(subject)
-    findings = in_order([*loaded.findings, *structure, *subject.notes.findings])
-    return Verification(findings, sorted(subject.proofs, key=lambda proof: proof.rule))
+    said = worded(loaded.definition)
+    found = [reworded(finding, said) for finding in subject.notes.findings]
+    proofs = [Proof(proof.rule, proof.verdict, said(proof.message)) for proof in subject.proofs]
+    findings = in_order([*loaded.findings, *structure, *found])
+    return Verification(findings, sorted(proofs, key=lambda proof: proof.rule))

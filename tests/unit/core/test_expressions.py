@@ -224,6 +224,56 @@ tasks:
     assert run.data["unlike"] is False
 
 
+def test_an_integer_by_its_schema_is_an_int_wherever_it_comes_from() -> None:
+    """SPEC 2.1: JSON Schema takes `4.0` and `1e3` for integers too; what no int can hold stays as it is."""
+    run = given(
+        """
+inputSchema:
+  type: object
+  required: [n, l, big]
+  properties:
+    n: {type: integer}
+    l: {type: array, items: {type: integer}}
+    big: {type: integer}
+    e: {type: integer, enum: [4.0]}
+    o: {type: [integer, "null"]}
+data: {kept: {value: 4.0, schema: {type: integer}}}
+tasks:
+  a: {do: x, outputSchema: {type: integer}}
+  o: {do: x, outputSchema: {type: object, properties: {v: {type: integer}, x: {type: number}}}}
+  s: {type: signal, name: go, schema: {type: integer}}
+  b:
+    type: transform
+    after: [a, o, s]
+    set:
+      given: input.n % 3
+      item: input.l[0] % 3
+      each: input.l.map(one, one % 3)
+      perhaps: input.?n.orValue(0) % 3
+      listed: input.e % 3
+      nullable: input.o % 3
+      whole: tasks.a.output % 3
+      named: tasks["a"].output % 3
+      field: tasks.o.output.v % 3
+      sent: tasks.s.output % 3
+      datum: data.kept % 3
+      half: tasks.o.output.x / 8.0
+      large: input.big > 0
+      kind: string(input.n)
+"""
+    , {"n": 4.0, "l": [4.0, 1e3], "big": 1e30, "e": 4.0, "o": 4.0})  # fmt: skip
+    run.complete("a", 4.0)
+    run.complete("o", {"v": 4.0, "x": 4})
+    run.signal("go", 4.0)
+
+    assert run.status == "COMPLETED", run.failure
+    names = ("given", "item", "perhaps", "listed", "nullable", "whole", "named", "field", "sent", "datum")  # fmt: skip
+    assert {name: run.data[name] for name in names} == dict.fromkeys(names, 1)
+    assert all(type(run.data[name]) is int for name in names)
+    assert (run.data["each"], run.data["half"], run.data["large"]) == ([1, 1], 0.5, True)
+    assert run.data["kind"] == "4"
+
+
 def test_where_tasks_of_one_name_disagree_their_numbers_are_read_as_written() -> None:
     run = given(
         """

@@ -187,3 +187,18 @@ def test_a_pattern_that_explodes_is_given_up() -> None:
 
     backtracking = compile_schema({"pattern": "^(?=(a|a)+$)(a|a|b)*\\1c$"})
     assert "Max limit for backtracking" in backtracking.problems("a" * 40 + "b")
+
+
+def test_a_schema_that_leads_to_its_parts_by_ever_more_ways_is_refused() -> None:
+    def doubling(depth: int) -> dict[str, Any]:
+        defs: dict[str, Any] = {f"x{depth}": {"type": "integer"}}
+        for i in range(depth):
+            defs[f"x{i}"] = {
+                "anyOf": [{"$ref": f"#/$defs/x{i + 1}"}, {"$ref": f"#/$defs/x{i + 1}"}]
+            }
+        return {"$ref": "#/$defs/x0", "$defs": defs}
+
+    assert compile_schema(doubling(8)).problems("a")
+    with pytest.raises(ExpressionError, match="more than 10000 times") as caught:
+        compile_schema(doubling(40))
+    assert caught.value.hint

@@ -50,11 +50,12 @@ TYPES = {
     "null at first": ("data: {n: null}", "{n: input.n}", {"anyOf": [{"const": None}, {"type": "integer"}]}),
     "a comparison": ("", "{n: input.n > 3}", {"type": "boolean"}),
     "one of two": ("", "{n: 'input.x ? \"a\" : \"b\"'}", {"enum": ["a", "b"]}),
-    "a list": ("", "{n: '[1, 2]'}", {"type": "array", "items": {"enum": [1, 2]}}),
+    "a list": ("", "{n: '[1, 2]'}", {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 2}),
     "appended": ("data: {n: {value: [], merge: append}}", "{n: input.n}", {"type": "array"}),
     "merged": ("data: {n: {value: 0, merge: current + value}}", "{n: input.n}", {"type": "integer"}),
+    "flags": ("data: {n: [true, true]}", "{n: '[data.n[0], input.x]'}", {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}),
     "not known": ("", "{n: tasks.a.output.what}", None),
-    "grows": ("data: {n: []}", "{n: '[data.n]'}", {"type": "array"}),
+    "grows": ("data: {n: []}", "{n: '[data.n]'}", {"type": "array", "items": {"type": "array"}}),
     "by way of another": ("data: {n: 1, m: 1}", "{n: data.m, m: data.n * 2}", {"type": "integer"}),
 }  # fmt: skip
 

@@ -261,3 +261,41 @@ outputs: {v: tasks.y.output.a}
 """)
 
     assert [f.code for f in findings if f.level == "error"] == ["expression-fails"]
+
+
+TIMED = """\
+inputSchema:
+  type: object
+  required: [d]
+  properties: {{d: {schema}}}
+tasks: {{t: {{type: timer, {field}: "{what}"}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "schema", "what", "level"),
+    [
+        ("delay", "{type: string}", "${input.d}", "error"),
+        ("delay", "{type: string, format: duration}", "${input.d}", "warning"),
+        ("delay", "{}", "${input.d}", "warning"),
+        ("delay", "{type: number}", "${input.d}", "error"),
+        ("delay", "{type: [integer, 'null'], minimum: 0}", "${input.d}", "error"),
+        ("delay", "{type: number, minimum: 0}", "${input.d}", ""),
+        ("delay", "{enum: [1s, PT5M, 3]}", "${input.d}", ""),
+        ("delay", "{enum: [1s, P1M]}", "${input.d}", "error"),
+        ("delay", "{type: integer}", "${input.d}m", "error"),
+        ("delay", "{type: integer, minimum: 0}", "${input.d}m", ""),
+        ("until", "{type: string}", "${input.d}", "error"),
+        ("until", "{type: string, format: date-time}", "${input.d}", "warning"),
+        ("until", "{type: number}", "${input.d}", ""),
+        ("until", "{type: number}", "${now + duration('1h')}", ""),
+    ],
+)
+def test_what_a_timer_reads_is_a_duration_or_a_time(
+    field: str, schema: str, what: str, level: str
+) -> None:
+    text = TIMED.format(field=field, schema=schema, what=what)
+    levels = [each.level for each in found(text) if each.code == "expression-fails"]
+    assert levels == ([level] if level else [])
+    verdicts = [proof.verdict for proof in verified(text)[0].proofs if proof.rule == "3.6"]
+    assert (verdicts == ["proved"]) is (not level)

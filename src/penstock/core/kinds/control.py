@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.actions import with_topic
 from penstock.core.values import encode
 from penstock.model.run import COMPLETED, Ref, still_open
 
@@ -46,7 +47,9 @@ def begin_transform(flow: Flow, path: str, scope: Scope, node: Node, state: Task
 
 def begin_publish(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
     message = flow.ask(
-        lambda variables: {name: value(variables) for name, value in node.values.items()},
+        lambda variables: with_topic(
+            {name: value(variables) for name, value in node.values.items()}
+        ),
         path,
         f"message of `{node.id}`",
     )

@@ -10,7 +10,7 @@ from penstock.verify.smt.cells import Cell, Garden
 from penstock.verify.smt.terms import Int, Map, Null, Smt, Sym, Term, Text, Time, z3
 from penstock.verify.types import ANY_STATUS, TaskType, Types, Values
 
-COMPLETED = "COMPLETED"
+COMPLETED, FAILED = "COMPLETED", "FAILED"
 _TIME_LOW, _TIME_HIGH = 1_767_225_600, 4_102_444_800
 """Timestamps that a solution may have: the years 2026 to 2099."""
 
@@ -118,6 +118,13 @@ class World:
         )
 
 
+ERROR: dict[str, Any] = {
+    "type": "object", "required": ["code", "message", "type", "details", "cause"],
+    "properties": {"code": {"type": "string", "minLength": 1}, "message": {"type": "string"}, "type": {"type": "string"}},
+}  # fmt: skip
+"""A failure, as expressions see it."""
+
+
 class _Task:
     """`tasks.ID`"""
 
@@ -136,8 +143,11 @@ class _Task:
             not known.nulls
         ):  # what is not completed may still have an output, as a pass before left it
             output = smt.choose(self._done, self._cell.sym(), smt.anything(f"{id}.output"))
-        failed = smt.anything(f"{id}.error")
-        error = smt.choose(self._done, smt.value(Null()), failed)
+        failed = self._status == smt.literal(FAILED)
+        failed = smt.true if self._statuses == (FAILED,) else failed
+        self._error: Cell = cell(f"tasks/{id}/error", ERROR, failed)
+        other = smt.choose(self._done, smt.value(Null()), smt.anything(f"{id}.error"))
+        error = smt.choose(failed, self._error.sym(), other)
         fields = {
             "output": output,
             "status": smt.value(Text(self._status)),
@@ -154,9 +164,7 @@ class _Task:
             "output": self._cell.concrete(model) if done else None,
             "status": status,
             "attempts": attempts,
-            "error": None
-            if done
-            else {"code": "error", "message": "", "type": "", "details": None},
+            "error": self._error.concrete(model) if status == FAILED else None,
         }
 
 
