@@ -26,6 +26,7 @@ sys.exit(main(["verify", sys.argv[1], "--json"]))
 """
 ENGINE = """
 import asyncio, json, pathlib, sys
+sys.path.insert(0, TESTS)
 from penstock import DefinitionInvalid
 from penstock.verify.report import as_data
 from verify.corpus import engine
@@ -41,7 +42,8 @@ async def main():
 
 print(json.dumps({"findings": [as_data(finding) for finding in asyncio.run(main())]}))
 """
-WAYS = {"command": COMMAND, "engine": ENGINE}
+TESTS = str(pathlib.Path(__file__).parents[1])
+WAYS = {"command": COMMAND, "engine": f"TESTS = {TESTS!r}\n{ENGINE}"}
 
 
 def answered(path: pathlib.Path, text: str | bytes, way: str = "command") -> list[list[Any]]:
