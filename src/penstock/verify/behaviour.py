@@ -350,10 +350,13 @@ class Behaviour:
         )
         if not any(g is not None and any(r[0] == "data" for r in g.expression.reads) for g in guards):  # fmt: skip
             return
-        for number in range(ROAMS):
-            self.driver.roam(number, seen.until(closed))
-            if len(seen.paths) == len(wanted):
-                return
+        watching = seen.until(closed)
+
+        def goal(stage: Stage) -> Shows | None:
+            shows = watching(stage)
+            return shows if len(seen.paths) == len(wanted) else None
+
+        self.driver.roam(ROAMS, goal)
 
     def _endless(self, root: Fragment) -> None:
         self.sound = False

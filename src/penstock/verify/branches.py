@@ -20,6 +20,7 @@ from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.tables import written
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.3"
@@ -81,7 +82,7 @@ class Branches:
         else:
             branches = outs
         earlier: list[Ask] = []
-        for edge in branches:
+        for edge in written(self._subject.plan, branches):
             if edge.guard is None:
                 if exclusive:
                     break
@@ -186,10 +187,12 @@ class Branches:
         known: Known,
         default: str | None,
     ) -> None:
-        """Is there a case that no branch takes?"""
+        """Is there a case that no branch takes? A rule of a table may always be disarmed, and not fire."""
         asks = [*known.asks]
         asks += [
-            self._knowledge.ask(e.guard, False, known) for e in branches if e.guard is not None
+            self._knowledge.ask(e.guard, False, known)
+            for e in written(self._subject.plan, branches)
+            if e.guard is not None
         ]
         answer = self._solve(asks, known)
         where = place(scope, node.id)
@@ -294,8 +297,7 @@ class Branches:
         driver = self._subject.driver
         if driver is None or not answer.values.has_data:
             return None
-        found = (driver.roam(number, goal) for number in range(ROAMS))
-        return next((each for each in found if each is not None), None)
+        return driver.roam(ROAMS, goal)
 
     def _unknown(
         self, code: str, where: Path, message: str, answer: Unknown, *, key: bool = False

@@ -45,6 +45,10 @@ WORK_MAX = 60_000_000
 """Steps times tasks: what one step costs grows with them."""
 ROAM_MAX = 120
 """Steps of a run that roams."""
+ROAMING_MAX = 60_000
+"""Steps times tasks of all runs that roam for one goal."""
+GOALS_MAX = 4
+"""So many times as much may be roamed in one verification."""
 STRAY_MAX = 400
 """Steps of a run that no trail asked for; more is a run that goes nowhere."""
 
@@ -78,8 +82,11 @@ class Dice:
 
     def __init__(self, number: int) -> None:
         self._state = number << 20
+        self.free = False
+        """There was a choice."""
 
     def pick(self, options: Sequence[T]) -> T:
+        self.free = self.free or len(options) > 1
         self._state = found = (self._state + 0x9E3779B97F4A7C15) % (1 << 64)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             found = ((found ^ (found >> shift)) * factor) % (1 << 64)
@@ -102,6 +109,9 @@ class Driver:
         self.steps = 0
         """Taken so far, by all runs."""
         self.steps_max = min(STEPS_MAX, WORK_MAX // max(1, _size(self.plan)))
+        self.roamed = 0
+        """Steps of runs that roam."""
+        self.roaming_max = max(ROAM_MAX, ROAMING_MAX // max(1, _size(self.plan)))
         self._holder: dict[str, Fragment] = {}
         for fragment in exploration.fragments:
             inside = {id for part in fragment.inner for id in part.nodes}
@@ -273,12 +283,23 @@ class Driver:
             pass
         return None
 
-    def roam(self, number: int, goal: Goal) -> Scenario | None:
-        """A run whose input and outputs are drawn from what conditions compare with, other ones for each number: for what
-        depends on so many values that nobody can say which it takes."""
-        if self.steps > self.steps_max:
-            return None
-        dice = Dice(number)
+    def roam(self, count: int, goal: Goal) -> Scenario | None:
+        """Runs whose input and outputs are drawn from what conditions compare with: for what depends on so many values that
+        nobody can say which it takes. As many as that, or as their steps allow; one, if there is nothing to draw."""
+        most = min(self.roamed + self.roaming_max, GOALS_MAX * self.roaming_max)
+        for number in range(count):
+            if self.steps > self.steps_max or self.roamed >= most:
+                return None
+            dice, before = Dice(number), self.steps
+            found = self._roam(dice, goal)
+            self.roamed += self.steps - before
+            if found is not None:
+                return found
+            if not dice.free:
+                return None
+        return None
+
+    def _roam(self, dice: Dice, goal: Goal) -> Scenario | None:
         stage, steps = Stage(self.plan), list[Step]()
         inputs: list[Values] = [{}, *self.cases.inputs(self._conditions)]
         input = filled(self.plan.definition.input_schema, self.guesses, dice.pick(inputs), ("input",))  # fmt: skip
