@@ -32,6 +32,7 @@ from penstock.verify.sets import Orders, resolve
 from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, Solver, Unknown
 from penstock.verify.timing import HINT as TIMING
 from penstock.verify.timing import Timing
+from penstock.verify.topics import check_topics
 from penstock.verify.types import TaskType
 from penstock.verify.uses import Use, set_before, simple_paths, uses
 from penstock.verify.verification import Proof, Subject
@@ -84,6 +85,8 @@ class DataFlow:
             count += 1
             self._use(use)
         self._sound = check_parameters(self._subject, self._knowledge) and self._sound
+        told = check_topics(self._subject, self._knowledge, self._player, self._solver)
+        self._sound = told and self._sound
         self._say_doubts()
         self._say_untyped()
         if self._sound:

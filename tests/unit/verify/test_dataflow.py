@@ -299,3 +299,36 @@ def test_what_a_timer_reads_is_a_duration_or_a_time(
     assert levels == ([level] if level else [])
     verdicts = [proof.verdict for proof in verified(text)[0].proofs if proof.rule == "3.6"]
     assert (verdicts == ["proved"]) is (not level)
+
+
+@pytest.mark.parametrize(
+    ("schema", "topic", "level"),
+    [
+        ("{type: string}", "${input.t}", "error"),
+        ("{type: string}", "orders.${input.t}", "error"),
+        ("{enum: [a, b c]}", "${input.t}", "error"),
+        ("{}", "${input.t}", "warning"),
+        ("{type: string, pattern: '^[a-z]+$'}", "${input.t}", "warning"),
+        ("{enum: [a, b.c]}", "${input.t}", None),
+        ("{enum: [a, b.c]}", "orders.${input.t}", None),
+        ("{const: a}", "orders.${input.t}", None),
+    ],
+)
+@pytest.mark.parametrize("task", ["{type: publish, %s}", "{do: any, onComplete: {publish: {%s}}}"])
+def test_a_computed_topic(schema: str, topic: str, level: str | None, task: str) -> None:
+    message = f'topic: "{topic}", payload: 1'
+    verification, plan = verified(
+        f"inputSchema: {{type: object, required: [t], properties: {{t: {schema}}}}}\n"
+        f"tasks: {{p: {task.replace('%s', message)}}}"
+    )
+    findings = [each for each in verification.findings if each.code == "topic-invalid"]
+
+    assert [each.level for each in findings] == ([] if level is None else [level])
+    for finding in findings:
+        if level == "error":
+            assert isinstance(finding.counterexample, Scenario)
+            assert rehearse(plan, finding.counterexample).shown
+    verdicts = {proof.verdict for proof in verification.proofs if proof.rule == "3.6"}
+    wanted = {None: "proved", "warning": "unknown", "error": "refuted"}[level]
+    assert wanted in verdicts
+    assert level is None or "proved" not in verdicts

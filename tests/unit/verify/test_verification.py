@@ -223,3 +223,13 @@ links:
     )
 
     assert "branch-fails" in {finding.code for finding in found.errors}
+
+
+def test_a_definition_that_starts_itself_is_a_cycle() -> None:
+    found = verify(load("id: me\ntasks: {s: {type: subworkflow, definition: me}}"))
+
+    (proof,) = (proof for proof in found.proofs if proof.rule == "3.4")
+    assert (proof.verdict, proof.message[:27]) == ("unknown", "`s` starts `me` again, whic")
+    assert [each.level for each in found.findings if each.code == "loop-unbounded"] == ["warning"]
+    other = verify(load("id: me\ntasks: {s: {type: subworkflow, definition: you}}"))
+    assert [proof.verdict for proof in other.proofs if proof.rule == "3.4"] == ["proved"]
