@@ -30,7 +30,7 @@ from penstock.ports.activities import Served
 from penstock.ports.runs import HistoryItem
 from penstock.sdk.client import Run
 from penstock.testing.harness import Harness, SkipClock
-from penstock.verify.rehearsal import Rehearsal, Stage, Unplayable, judge
+from penstock.verify.rehearsal import BEGIN, Rehearsal, Stage, Unplayable, judge
 from penstock.verify.scenario import (
     BusEvent,
     Complete,
@@ -84,7 +84,7 @@ async def _acted(
     loaded: Loaded, plan: Plan, input: Any, steps: tuple[Step, ...]
 ) -> tuple[list[Moment], Stage, str]:
     """What happened step by step, the run as its stored events say, and what stopped it."""
-    clock = SkipClock()
+    clock = SkipClock(BEGIN)  # as rehearsed: conditions may ask for the time
     stubs = Stubs()
     settings = Settings(drain_seconds=0, max_concurrent_tasks_per_node=100_000)
     core = Core(MemoryStore(clock=clock.now), stubs, clock, bus=MemoryBus(clock), settings=settings)

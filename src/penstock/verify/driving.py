@@ -24,7 +24,7 @@ from penstock.verify.fragments import Exploration
 from penstock.verify.models import Trail, Way
 from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
-from penstock.verify.rehearsal import Stage, Unplayable
+from penstock.verify.rehearsal import Runaway, Stage, Unplayable
 from penstock.verify.samples import accepts, resolve
 from penstock.verify.scenario import (
     Complete,
@@ -43,6 +43,8 @@ STEPS_MAX = 150_000
 """Steps that all runs of one verification may take."""
 WORK_MAX = 60_000_000
 """Steps times tasks: what one step costs grows with them."""
+RUNAWAYS_MAX = 4
+"""Runs that never wait; they are tried that often, then no more runs are driven."""
 ROAM_MAX = 120
 """Steps of a run that roams."""
 ROAMING_MAX = 60_000
@@ -241,8 +243,13 @@ class Driver:
                 self.steps += 1
                 stage.step(step[0])
                 steps.append(step[0])
-        except Unplayable:
+        except Unplayable as unplayable:
+            self._charge(unplayable)
             return None
+
+    def _charge(self, unplayable: Unplayable) -> None:
+        if isinstance(unplayable, Runaway):
+            self.steps += self.steps_max // RUNAWAYS_MAX
 
     def go_on(self, stage: Stage, steps_max: int) -> list[Step]:
         """Let everything complete until the run ends; what happened."""
@@ -254,12 +261,14 @@ class Driver:
                     break
                 stage.step(step[0])
                 steps.append(step[0])
-        except Unplayable:
-            pass
+        except Unplayable as unplayable:
+            self._charge(unplayable)
         return steps
 
     def wander(self, number: int, goals: Sequence[Goal]) -> Scenario | None:
         """A run in an order of its own, one for each number, in which each task completes."""
+        if self.steps > self.steps_max:
+            return None
         stage, steps = Stage(self.plan), list[Step]()
         input = filled(self.plan.definition.input_schema, self.guesses, {}, ("input",))
         dice = Dice(number)
@@ -279,8 +288,8 @@ class Driver:
                     return None
                 stage.step(step)
                 steps.append(step)
-        except Unplayable:
-            pass
+        except Unplayable as unplayable:
+            self._charge(unplayable)
         return None
 
     def roam(self, count: int, goal: Goal) -> Scenario | None:
@@ -321,8 +330,8 @@ class Driver:
                 self.steps += 1
                 stage.step(step)
                 steps.append(step)
-        except Unplayable:
-            pass
+        except Unplayable as unplayable:
+            self._charge(unplayable)
         return None
 
     @property
