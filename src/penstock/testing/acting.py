@@ -74,10 +74,10 @@ async def act(loaded: Loaded, scenario: Scenario) -> Performance:
     plan = Plan(loaded.definition, loaded.vocabulary)
     moments, stage, stopped = await _acted(loaded, plan, scenario.input, scenario.steps)
     if scenario.shows.twin is None or stopped:
-        seen = judge(scenario.shows, stage, None, stopped)
+        seen = judge(scenario, stage, None, stopped)
         return Performance(moments, seen)
     twin, other, stopped = await _acted(loaded, plan, scenario.input, scenario.shows.twin)
-    return Performance(moments, judge(scenario.shows, stage, other, stopped), twin)
+    return Performance(moments, judge(scenario, stage, other, stopped), twin)
 
 
 async def _acted(

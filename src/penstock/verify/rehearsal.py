@@ -38,6 +38,8 @@ from penstock.verify.scenario import (
     Signal,
     Step,
     Submit,
+    alone,
+    told,
 )
 
 BEGIN = 1_767_225_600.0
@@ -110,17 +112,32 @@ def rehearse(plan: Plan, scenario: Scenario) -> Rehearsal:
             other.play(scenario.input, scenario.shows.twin)
     except Unplayable as unplayable:
         stopped = str(unplayable)
-    return judge(scenario.shows, stage, other, stopped)
+    return judge(scenario, stage, other, stopped)
 
 
-def judge(shows: Shows, stage: Stage, twin: Stage | None, stopped: str) -> Rehearsal:
-    """Whether what was played shows what is claimed; `stopped` says what kept it from being played to its end."""
+def judge(scenario: Scenario, stage: Stage, twin: Stage | None, stopped: str) -> Rehearsal:
+    """Whether what was played shows what is claimed; `stopped` says what kept it from being played to its end.
+
+    A twin shows something about the order only if nothing else differs: it has the same steps, each as often.
+    """
+    shows = scenario.shows
+    if shows.twin is not None:
+        stopped = _unlike(scenario.steps, shows.twin) or stopped
     if stopped:
         return Rehearsal(why=stopped, events=stage.events)
     seen = Rehearsal(outcome=stage.outcome(), events=stage.events, tasks=stage.tasks)
     seen.why = _missing(shows, seen, None if twin is None else twin.outcome())
     seen.shown = not seen.why
     return seen
+
+
+def _unlike(steps: Sequence[Step], twin: Sequence[Step]) -> str:
+    """What one of two orders has and the other has not; empty if they have the same steps."""
+    for one, other, where in ((twin, steps, "other order"), (steps, twin, "first order")):
+        left = alone(one, other)
+        if left:
+            return f"not the same steps in another order: only in the {where} {told(left[0])}"
+    return ""
 
 
 def _missing(shows: Shows, seen: Rehearsal, twin: Outcome | None) -> str:

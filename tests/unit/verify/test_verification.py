@@ -19,6 +19,7 @@ from penstock.verify.scenario import (
     Signal,
     Step,
     Submit,
+    alone,
     told,
 )
 from penstock.verify.verification import Subject, verify
@@ -127,6 +128,37 @@ data: {n: {merge: last}}
         played(one, Shows(twin=other, differs="status"), text)
         == "both orders have the same outcome"
     )
+
+
+@pytest.mark.parametrize(
+    "twin",
+    [
+        (Complete("b"), Complete("a", 1)),  # another output
+        (Complete("b"), Complete("a", True)),
+        (Complete("b"),),
+        (Complete("b"), Complete("a"), Complete("a")),
+        (Complete("b"), Fail("a")),
+        (Fail("b"), Complete("a")),
+        (),
+    ],
+)
+def test_a_twin_that_is_no_order_of_the_same_steps_shows_no_race(twin: tuple[Step, ...]) -> None:
+    text = """\
+id: it
+tasks:
+  a: {do: x, onComplete: [{set: {n: "1"}}]}
+  b: {do: x, onComplete: [{set: {n: "2"}}]}
+data: {n: {merge: last}}
+"""
+    why = played((Complete("a"), Complete("b")), Shows(twin=twin), text)
+    assert why.startswith("not the same steps in another order: only in the ")
+
+
+def test_the_same_steps_are_the_same_as_json() -> None:
+    one = (Signal("go", {"a": 1, "b": [2]}), Complete("a"), Complete("a"))
+    assert alone(one, (Complete("a"), Signal("go", {"b": [2], "a": 1}), Complete("a"))) == []
+    assert alone(one, one[:2]) == [Complete("a")]
+    assert alone(one, (*one[1:], Signal("go", {"a": True, "b": [2]}))) == [one[0]]
 
 
 def test_a_large_value_is_found_again() -> None:
