@@ -391,7 +391,7 @@ class Behaviour:
         first = missing[0]
         self.subject.doubt(
             RULE, "never-runs", place(wanted[first], first.rpartition("/")[2]),
-            f"no input and outputs were found with which {names}{more} begin", HINTS["never-runs"], key=True,
+            f"no input and outputs were found with which {names}{more} begin{'' if len(missing) > 1 else 's'}", HINTS["never-runs"], key=True,
         )  # fmt: skip
 
 

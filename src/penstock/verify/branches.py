@@ -69,7 +69,9 @@ class Branches:
         self._say_untyped()
         if self._sound:
             message = "every choice has a branch for every case, and no condition can fail"
-            self._subject.prove(RULE, f"{message} ({self._choices} choices)")
+            self._subject.prove(
+                RULE, f"{message} ({self._choices} choice{'' if self._choices == 1 else 's'})"
+            )
 
     # --- one choice --------------------------------------------------------------------------------------------
 

@@ -265,3 +265,17 @@ def test_a_definition_that_starts_itself_is_a_cycle() -> None:
     assert [each.level for each in found.findings if each.code == "loop-unbounded"] == ["warning"]
     other = verify(load("id: me\ntasks: {s: {type: subworkflow, definition: you}}"))
     assert [proof.verdict for proof in other.proofs if proof.rule == "3.4"] == ["proved"]
+
+
+def test_one_is_not_told_as_many() -> None:
+    text = "id: me\ntasks: {a: {do: x}, b: {do: y, after: a}}"
+    told = {proof.rule: proof.message for proof in verify(load(text)).proofs}
+    assert told["3.3"].endswith("(0 choices)")
+    text = """
+id: me
+inputSchema: {type: object, required: [n], properties: {n: {type: boolean}}}
+tasks: {g: {type: gateway, kind: exclusive, default: b}, a: {do: x}, b: {do: y}}
+links: [{from: g, to: a, when: input.n}, {from: g, to: b}]
+"""
+    told = {proof.rule: proof.message for proof in verify(load(text)).proofs}
+    assert told["3.3"].endswith("(1 choice)")
