@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from penstock.core.plan import Node, ScopePlan
@@ -23,6 +24,7 @@ from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
 from penstock.verify.escapes import Escape, dead, ended_before, fails, not_done
 from penstock.verify.knowledge import Known, Moment, knowledge_of
+from penstock.verify.large import HINT, MODEST, ask_failing, infinite, reckons, shown, within
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
@@ -33,13 +35,11 @@ from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, S
 from penstock.verify.timing import HINT as TIMING
 from penstock.verify.timing import Timing
 from penstock.verify.topics import check_topics
-from penstock.verify.types import TaskType
+from penstock.verify.types import TaskType, Types
 from penstock.verify.uses import Use, set_before, simple_paths, uses
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.6"
-MODEST = 1_000_000
-"""What fails only with larger numbers is left out."""
 QUESTIONS_MAX = 150
 """Put to the solver in one verification."""
 UNASKED = "there are more questions than the solver is asked"
@@ -77,6 +77,8 @@ class DataFlow:
         self._above: dict[str, dict[str, str | None]] = {}
         """By scope: dominators."""
         self._questions = 0
+        self._large_count = 0
+        """Of expressions that fail where numbers leave 64 bits."""
         self._sound = True
 
     def check(self) -> None:
@@ -91,7 +93,7 @@ class DataFlow:
         self._say_untyped()
         if self._sound:
             message = "all that tasks read is there on every path, and fits"
-            self._subject.prove(RULE, f"{message} ({count} reads)")
+            self._subject.prove(RULE, f"{message} ({count} reads){within(self._large_count)}")
 
     def _use(self, use: Use) -> None:
         driver = self._subject.driver
@@ -364,12 +366,13 @@ class DataFlow:
         return any(node.id in known.over for _, node in self._writers.get(name, ()))
 
     def _can_fail(self, use: Use, known: Known) -> None:
-        if self._never_fails(use, known):
-            return
         asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
         asks += self._knowledge.implied(use.scope, use.expression)
         asks.append(self._error(use, known))
-        answer = self._solve(asks, known)
+        if self._never_fails(use, known):
+            self._large(use, known, asks)
+            return
+        answer = ask_failing(partial(self._ask, asks), known.types)
         code = "input-missing" if use.code == "input-missing" else "expression-fails"
         message = f"{use.what} can fail: `{use.expression.text}`"
         if use.code == "input-missing":
@@ -377,7 +380,7 @@ class DataFlow:
             message = f"`{read}` need not be there for {use.what}"
         match answer:
             case Impossible():
-                return
+                self._large(use, known, asks)
             case Unknown():
                 text = f"perhaps {message}: {answer.reason}"
                 self._doubt(use, code, text, answer.hint or HINTS["fails"])
@@ -397,13 +400,31 @@ class DataFlow:
         self._refuted |= use.expression.reads
         self._subject.refute(RULE, code, use.where, message, scenario, hint)
 
+    def _large(self, use: Use, known: Known, asks: list[Ask]) -> None:
+        """It fails only where numbers leave their 64 bits, or become infinite: worth knowing, and no rule is broken."""
+        if self._questions >= QUESTIONS_MAX or not reckons(use.expression):
+            return
+        answer = self._solver.solve(asks, known.types)
+        if not isinstance(answer, Solution) and not use.decides:
+            beyond = infinite(self._knowledge.expression(use.expression, known), known.types)
+            if beyond is not None:
+                answer = self._solver.solve([*asks[:-1], (beyond, True)], known.types)
+        if isinstance(answer, Solution):
+            self._large_count += 1
+            scenario = self._shown(use, answer, failing(use.code, use.target))
+            message = f"{use.what} fails for numbers that leave 64 bits: `{use.expression.text}`{shown(scenario)}"
+            self._subject.notes.add(
+                "expression-fails", use.where, message, HINT, level="note", counterexample=scenario
+            )  # fmt: skip
+
     def _never_fails(self, use: Use, known: Known) -> bool:
         """Whatever the input is, and wherever it is asked; the same for all that is written alike."""
         if any(read[0] != "input" for read in use.expression.reads):
             return False
         key = use.expression.text, use.decides
         if key not in self._anywhere:
-            answer = self._solve([self._error(use, replace(known, formulas={}))], known)
+            asks = [self._error(use, replace(known, formulas={}))]
+            answer = ask_failing(partial(self._ask, asks), known.types)
             self._anywhere[key] = isinstance(answer, Impossible)
         return self._anywhere[key]
 
@@ -443,6 +464,9 @@ class DataFlow:
             kind = types.tasks.get(absent, TaskType())
             others = tuple(s for s in kind.statuses if s != "COMPLETED") or ("SKIPPED", "PENDING", "FAILED")  # fmt: skip
             types = replace(types, tasks={**types.tasks, absent: replace(kind, statuses=others)})
+        return self._ask(asks, types)
+
+    def _ask(self, asks: list[Ask], types: Types) -> Answer:
         if self._questions >= QUESTIONS_MAX:
             return Unknown(UNASKED)
         self._questions += 1

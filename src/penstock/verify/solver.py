@@ -167,6 +167,8 @@ def checked_solution(asks: Sequence[Ask], types: Types, values: Values) -> Solut
             return None
     if not all(has_outcome(expression, wanted, values) for expression, wanted in asks):
         return None
+    if types.unbounded and any(w == "error" and overflows(e, values) for e, w in asks):
+        return None
     outputs = {
         id: task["output"] for id, task in values.tasks.items() if task["status"] == "COMPLETED"
     }
@@ -184,6 +186,15 @@ def has_outcome(expression: Expression, wanted: Wanted, values: Values) -> bool:
     if wanted == "error":
         return found is not True and found is not False
     return found is wanted
+
+
+def overflows(expression: Expression, values: Values) -> bool:
+    """It fails because a number leaves its 64 bits."""
+    try:
+        expression.evaluate(values.variables())
+    except EvaluationError as error:
+        return "overflow" in error.message
+    return False
 
 
 def retyped(expression: Expression, types: Types) -> Any:

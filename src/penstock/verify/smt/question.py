@@ -57,6 +57,7 @@ def _answer(
     whole: bool,
 ) -> Answered:
     smt.reset()
+    smt.unbounded = types.unbounded
     world = World(smt, types, whole=whole)
     goals = _goals(smt, asks, types, world)
     world.settle()
