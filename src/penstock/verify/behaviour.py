@@ -31,6 +31,7 @@ from penstock.verify.mutexes import Holding, suspects
 from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, rehearse
+from penstock.verify.samples import accepts, sample
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Solver
@@ -52,8 +53,10 @@ HINTS = {
     "no-end": "let a link that is always taken lead to an end",
     "deadlock": "take the mutexes in the same order everywhere",
     "never-runs": "change the condition that keeps it from running, or leave it out",
+    "no-input": "give the `inputSchema`, or the part of it that is hard to meet, `examples` with a value that it accepts",
     "too-many-states": "give it fewer open choices, or put parts of it into bodies or subworkflows",
 }
+NO_INPUT = "no input was found that the `inputSchema` accepts"
 
 
 def check_behaviour(subject: Subject) -> None:
@@ -367,7 +370,15 @@ class Behaviour:
                 message = "no run can complete"
                 self.subject.refute(RULE, "no-path", path, message, scenario, hint, key=True)
                 return
-        self.subject.doubt(RULE, "no-path", path, "no run was found that completes", hint, key=True)
+        message = "no run was found that completes"
+        if not self._input_found():
+            message, hint = f"{message}: {NO_INPUT}", HINTS["no-input"]
+        self.subject.doubt(RULE, "no-path", path, message, hint, key=True)
+
+    def _input_found(self) -> bool:
+        """There is an input to begin with."""
+        schema = self.subject.definition.input_schema
+        return schema is None or accepts(schema, sample(schema))
 
     def _show(self, path: str, scope: ScopePlan, seen: Seen) -> bool:
         holder, id = self.driver.holder(path), path.rpartition("/")[2]
@@ -389,6 +400,11 @@ class Behaviour:
         names = ", ".join(f"`{path}`" for path in missing[:NAMED_MAX])
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         first = missing[0]
+        if not self._input_found():
+            where = place(wanted[first], first.rpartition("/")[2])
+            message = f"{names}{more} were not seen to begin: {NO_INPUT}"
+            self.subject.doubt(RULE, "never-runs", where, message, HINTS["no-input"], key=True)
+            return
         self.subject.doubt(
             RULE, "never-runs", place(wanted[first], first.rpartition("/")[2]),
             f"no input and outputs were found with which {names}{more} begin{'' if len(missing) > 1 else 's'}", HINTS["never-runs"], key=True,

@@ -109,6 +109,9 @@ class _Sampler:
             return rules["const"]
         if rules.get("enum"):
             return rules["enum"][0]
+        for example in cast("list[Any]", rules.get("examples") or []):
+            if accepts({**rules, "$defs": _definitions(root)}, example):
+                return example
         merged: dict[str, Any] = {
             k: v for k, v in rules.items() if k not in ("allOf", "anyOf", "oneOf")
         }
@@ -212,6 +215,10 @@ class _Sampler:
                 if option not in made and accepts(rules, option):
                     made[place] = option
                     break
+
+
+def _definitions(root: Any) -> Any:
+    return cast("Mapping[str, Any]", root).get("$defs", {}) if isinstance(root, Mapping) else {}
 
 
 def _kinds(rules: Mapping[str, Any]) -> list[Any]:

@@ -67,3 +67,20 @@ tasks:
 """)
     )
     assert not found.findings
+
+
+HARD = """\
+id: q
+inputSchema: {type: object, required: [sku], properties: {sku: {type: string, pattern: '^(?=b)[a-c]x$'%s}}}
+tasks:
+  a: {do: a}
+"""
+
+
+def test_where_no_input_is_found_that_is_said_and_an_example_helps() -> None:
+    found = verify(load(HARD % "")).findings
+    assert found
+    for finding in found:
+        assert "no input was found that the `inputSchema` accepts" in finding.message
+        assert "`examples`" in (finding.hint or "")
+    assert not verify(load(HARD % ", examples: [bx]")).findings
