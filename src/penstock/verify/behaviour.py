@@ -34,7 +34,6 @@ from penstock.verify.rehearsal import Stage, rehearse
 from penstock.verify.samples import accepts, sample
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
-from penstock.verify.solver import Solver
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
 
@@ -70,7 +69,7 @@ def check_behaviour(subject: Subject) -> None:
     exploration = Exploration(
         subject.plan, cases_of(subject), states=subject.budget.states, each=subject.budget.fragment
     )
-    driver = subject.driver = Driver(exploration, subject.activities)
+    driver = subject.driver = Driver(exploration, subject.activities, work=subject.budget.work)
     Behaviour(subject, exploration, driver).check()
 
 
@@ -83,7 +82,7 @@ def cases_of(subject: Subject) -> Cases:
         for node in scope.nodes.values()
     }
     types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
-    solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+    solver = subject.solver()
     return Cases(schemas, types, solver, asked_at(subject))
 
 

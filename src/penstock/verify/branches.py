@@ -20,7 +20,7 @@ from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
-from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.solver import Answer, Ask, Impossible, Solution, Unknown
 from penstock.verify.tables import written
 from penstock.verify.verification import Proof, Subject
 
@@ -47,7 +47,7 @@ class Branches:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._knowledge = knowledge_of(subject)
-        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+        self._solver = subject.solver()
         self._player = Player(subject.plan, self._knowledge)
         self._sound = True
         self._choices = 0

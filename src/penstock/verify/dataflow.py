@@ -31,7 +31,7 @@ from penstock.verify.rehearsal import Stage
 from penstock.verify.samples import resolve as dereference
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.sets import Orders, resolve
-from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.solver import MISSING, SPENT, Answer, Ask, Impossible, Solution, Unknown
 from penstock.verify.timing import HINT as TIMING
 from penstock.verify.timing import Timing
 from penstock.verify.topics import check_topics
@@ -62,7 +62,7 @@ class DataFlow:
         self._subject, self._plan = subject, subject.plan
         self._knowledge = knowledge_of(subject)
         self._player = Player(subject.plan, self._knowledge)
-        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+        self._solver = subject.solver()
         self._orders = Orders(subject.plan)
         self._timing = Timing(self._knowledge, self._solve, self._shown)
         self._writers = _writers(subject)
@@ -433,7 +433,7 @@ class DataFlow:
 
     def _say_doubts(self) -> None:
         """But for what another task is shown to fail by: this one may never come to it."""
-        for reason in (UNASKED, MISSING):
+        for reason in (UNASKED, SPENT, MISSING):
             alike = [each for each in self._doubts if each[2].endswith(reason)]
             if len(alike) > 1:
                 use, code, _, hint = alike[0]

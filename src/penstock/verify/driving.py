@@ -99,7 +99,11 @@ class Driver:
     """Makes runs of one definition go where they are wanted."""
 
     def __init__(
-        self, exploration: Exploration, activities: Mapping[str, Signature] | None = None
+        self,
+        exploration: Exploration,
+        activities: Mapping[str, Signature] | None = None,
+        *,
+        work: int = WORK_MAX,
     ) -> None:
         self._activities = activities
         self._palettes: dict[str, list[Any]] = {}
@@ -110,7 +114,7 @@ class Driver:
         self.guesses = guesses_of(self.plan)
         self.steps = 0
         """Taken so far, by all runs."""
-        self.steps_max = min(STEPS_MAX, WORK_MAX // max(1, _size(self.plan)))
+        self.steps_max = min(STEPS_MAX, work // max(1, _size(self.plan)))
         self.roamed = 0
         """Steps of runs that roam."""
         self.roaming_max = max(ROAM_MAX, ROAMING_MAX // max(1, _size(self.plan)))

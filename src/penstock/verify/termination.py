@@ -26,7 +26,7 @@ from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
 from penstock.verify.scopes import place
-from penstock.verify.solver import Ask, Impossible, Solution, Solver, Wanted
+from penstock.verify.solver import Ask, Impossible, Solution, Wanted
 from penstock.verify.substitution import Read, replaced
 from penstock.verify.types import Types
 from penstock.verify.verification import Subject
@@ -75,7 +75,7 @@ class Termination:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._knowledge = knowledge_of(subject)
-        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+        self._solver = subject.solver()
         self._player = Player(subject.plan, self._knowledge)
 
     def check(self) -> None:

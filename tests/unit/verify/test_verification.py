@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from penstock.core.plan import Plan
 from penstock.dsl.load import Loaded, load
+from penstock.verify.branches import check_branches
 from penstock.verify.rehearsal import rehearse
 from penstock.verify.report import render, render_json, summary
 from penstock.verify.scenario import (
@@ -22,7 +25,8 @@ from penstock.verify.scenario import (
     alone,
     told,
 )
-from penstock.verify.verification import Subject, verify
+from penstock.verify.solver import SPENT
+from penstock.verify.verification import QUICK, Budget, Subject, verify
 
 FLOW = """\
 id: it
@@ -279,3 +283,59 @@ links: [{from: g, to: a, when: input.n}, {from: g, to: b}]
 """
     told = {proof.rule: proof.message for proof in verify(load(text)).proofs}
     assert told["3.3"].endswith("(1 choice)")
+
+
+MANY = """\
+id: it
+inputSchema: {{type: object, required: [a, b], properties: {{a: {{type: integer}}, b: {{type: integer}}}}}}
+tasks:
+  begin: {{do: x}}
+{gates}
+links:
+{links}
+"""
+
+
+def _many(count: int) -> Loaded:
+    """So many choices in a row, over sums of what comes in."""
+    gates, links = list[str](), ["  - {from: begin, to: g0}"]
+    for n in range(count):
+        gates += [
+            f"  g{n}: {{type: gateway, config: {{kind: exclusive}}}}",
+            f"  y{n}: {{do: x}}",
+            f"  n{n}: {{do: x}}",
+        ]
+        gates += [f"  j{n}: {{type: gateway, join: merge, config: {{kind: exclusive}}}}"]
+        links += [f"  - {{from: g{n}, to: y{n}, condition: input.a % {n + 7} * input.b > {n}}}"]
+        links += [f"  - {{from: g{n}, to: n{n}, condition: input.a % {n + 7} * input.b <= {n}}}"]
+        links += [f"  - {{from: y{n}, to: j{n}}}", f"  - {{from: n{n}, to: j{n}}}"]
+        links += [f"  - {{from: j{n}, to: g{n + 1}}}"] if n + 1 < count else []
+    return load(MANY.format(gates="\n".join(gates), links="\n".join(links)), source="it.yaml")
+
+
+def test_all_questions_of_a_verification_are_paid_from_one_purse() -> None:
+    """What is cut is unknown, by name, and says so."""
+    verification = verify(_many(2), budget=Budget(purse=0, purse_each=0))
+
+    assert verification.errors == []
+    assert verification.verdict("3.3") == "unknown"
+    warnings = [f for f in verification.findings if f.level == "warning"]
+    assert {f.code for f in warnings} >= {"branch-fails", "no-branch"}
+    told = [f.message for f in warnings if SPENT in f.message]
+    assert any("`g0`" in each for each in told)
+    assert any("`g1`" in each for each in told)
+
+
+def test_a_registration_spends_no_more_than_it_may() -> None:
+    """The last question may cost more than is left; none is asked after it."""
+    loaded = _many(3)
+    subject = Subject(loaded, Plan(loaded.definition), None, replace(QUICK, purse=0, purse_each=1))
+    tasks = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
+    assert subject.purse.left == tasks
+    check_branches(subject)
+    left = subject.purse.left
+    assert left <= 0
+
+    check_branches(subject)
+
+    assert subject.purse.left == left

@@ -108,6 +108,8 @@ class Smt:
 
     def __init__(self) -> None:
         self.context = z3.Context()
+        self.units = 0
+        """Spent so far."""
         self.true, self.false = z3.BoolVal(True, self.context), z3.BoolVal(False, self.context)
         self.reset()
 
