@@ -68,7 +68,8 @@ def diff_command(
       penstock diff order@1 order@2 --runs --svg change.svg
       penstock diff order@2 order.yaml --map pay=settle
 
-    OLD and NEW are files, or ID@VERSION of the database. Exit status: 0 if they are the same, 1 if they differ.
+    OLD and NEW are files, or ID@VERSION of the database. Exit status: 0 if they are the same, 1 if they
+    differ, 3 if one of them cannot be read.
     """
     from penstock.dsl.diff import compare
 
@@ -78,6 +79,8 @@ def diff_command(
     except DefinitionInvalid as error:
         return complain_of_definition(error, "nothing is compared")
     found = compare(one, other, mapping)
+    if one.id != other.id:
+        say(f"these are two definitions, `{one.id}` and `{other.id}`, not versions of one")
     if picture is not None:
         from penstock.cli.diff_picture import drawn
 

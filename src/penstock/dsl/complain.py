@@ -336,6 +336,8 @@ def shown_value(value: Any) -> str:
 def _type_hint(instance: Any, wanted: Any, path: Path) -> str | None:
     if wanted == "string" and isinstance(instance, (int, float)):
         text = str(instance).lower() if isinstance(instance, bool) else str(instance)
+        if isinstance(instance, float):  # 1.10 is read as 1.1, and is another text
+            return "put it in quotes, as it is written"
         return f'put it in quotes: `{path[-1]}: "{text}"`'
     if wanted == "boolean" and isinstance(instance, str):
         if instance.lower() in ("yes", "on", "true", "y"):

@@ -287,10 +287,14 @@ def _agenda(rules: list[Document], until: list[str]) -> tuple[Document, list[Doc
         name = f"rules_{n + 1}"
         after = ", ".join("false" if m == n else f"data.rules_armed[{m}]" for m in count)
         tasks[name] = {"type": "transform", "config": {"set": {"rules_armed": f"[{after}]"}}}
-        turns = f"data.rules_armed[{n}] && data.rules_hold[{n}]"
-        links.append({"from": "rules_next", "to": name, "condition": turns})
+        links.append({"from": "rules_next", "to": name, "condition": fires(n)})
         links.append({"from": name, "to": rule["task"]})
     return tasks, links
+
+
+def fires(place: int) -> str:
+    """The condition with which the rule at that place of the agenda fires."""
+    return f"data.rules_armed[{place}] && data.rules_hold[{place}]"
 
 
 def _kept(id: str, task: Any) -> Any:

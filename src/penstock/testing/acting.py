@@ -30,7 +30,7 @@ from penstock.ports.activities import Served
 from penstock.ports.runs import HistoryItem
 from penstock.sdk.client import Run
 from penstock.testing.harness import Harness, SkipClock
-from penstock.verify.rehearsal import Rehearsal, Stage, Unplayable, judge
+from penstock.verify.rehearsal import BEGIN, Rehearsal, Stage, Unplayable, judge
 from penstock.verify.scenario import (
     BusEvent,
     Complete,
@@ -74,17 +74,17 @@ async def act(loaded: Loaded, scenario: Scenario) -> Performance:
     plan = Plan(loaded.definition, loaded.vocabulary)
     moments, stage, stopped = await _acted(loaded, plan, scenario.input, scenario.steps)
     if scenario.shows.twin is None or stopped:
-        seen = judge(scenario.shows, stage, None, stopped)
+        seen = judge(scenario, stage, None, stopped)
         return Performance(moments, seen)
     twin, other, stopped = await _acted(loaded, plan, scenario.input, scenario.shows.twin)
-    return Performance(moments, judge(scenario.shows, stage, other, stopped), twin)
+    return Performance(moments, judge(scenario, stage, other, stopped), twin)
 
 
 async def _acted(
     loaded: Loaded, plan: Plan, input: Any, steps: tuple[Step, ...]
 ) -> tuple[list[Moment], Stage, str]:
     """What happened step by step, the run as its stored events say, and what stopped it."""
-    clock = SkipClock()
+    clock = SkipClock(BEGIN)  # as rehearsed: conditions may ask for the time
     stubs = Stubs()
     settings = Settings(drain_seconds=0, max_concurrent_tasks_per_node=100_000)
     core = Core(MemoryStore(clock=clock.now), stubs, clock, bus=MemoryBus(clock), settings=settings)

@@ -31,9 +31,9 @@ from penstock.verify.mutexes import Holding, suspects
 from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
 from penstock.verify.rehearsal import Stage, rehearse
+from penstock.verify.samples import accepts, sample
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
-from penstock.verify.solver import Solver
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
 
@@ -52,8 +52,10 @@ HINTS = {
     "no-end": "let a link that is always taken lead to an end",
     "deadlock": "take the mutexes in the same order everywhere",
     "never-runs": "change the condition that keeps it from running, or leave it out",
+    "no-input": "give the `inputSchema`, or the part of it that is hard to meet, `examples` with a value that it accepts",
     "too-many-states": "give it fewer open choices, or put parts of it into bodies or subworkflows",
 }
+NO_INPUT = "no input was found that the `inputSchema` accepts"
 
 
 def check_behaviour(subject: Subject) -> None:
@@ -67,7 +69,7 @@ def check_behaviour(subject: Subject) -> None:
     exploration = Exploration(
         subject.plan, cases_of(subject), states=subject.budget.states, each=subject.budget.fragment
     )
-    driver = subject.driver = Driver(exploration, subject.activities)
+    driver = subject.driver = Driver(exploration, subject.activities, work=subject.budget.work)
     Behaviour(subject, exploration, driver).check()
 
 
@@ -80,7 +82,7 @@ def cases_of(subject: Subject) -> Cases:
         for node in scope.nodes.values()
     }
     types = Types(environment(subject.definition), subject.definition.input_schema, tasks)
-    solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+    solver = subject.solver()
     return Cases(schemas, types, solver, asked_at(subject))
 
 
@@ -350,10 +352,13 @@ class Behaviour:
         )
         if not any(g is not None and any(r[0] == "data" for r in g.expression.reads) for g in guards):  # fmt: skip
             return
-        for number in range(ROAMS):
-            self.driver.roam(number, seen.until(closed))
-            if len(seen.paths) == len(wanted):
-                return
+        watching = seen.until(closed)
+
+        def goal(stage: Stage) -> Shows | None:
+            shows = watching(stage)
+            return shows if len(seen.paths) == len(wanted) else None
+
+        self.driver.roam(ROAMS, goal)
 
     def _endless(self, root: Fragment) -> None:
         self.sound = False
@@ -364,7 +369,15 @@ class Behaviour:
                 message = "no run can complete"
                 self.subject.refute(RULE, "no-path", path, message, scenario, hint, key=True)
                 return
-        self.subject.doubt(RULE, "no-path", path, "no run was found that completes", hint, key=True)
+        message = "no run was found that completes"
+        if not self._input_found():
+            message, hint = f"{message}: {NO_INPUT}", HINTS["no-input"]
+        self.subject.doubt(RULE, "no-path", path, message, hint, key=True)
+
+    def _input_found(self) -> bool:
+        """There is an input to begin with."""
+        schema = self.subject.definition.input_schema
+        return schema is None or accepts(schema, sample(schema))
 
     def _show(self, path: str, scope: ScopePlan, seen: Seen) -> bool:
         holder, id = self.driver.holder(path), path.rpartition("/")[2]
@@ -386,9 +399,14 @@ class Behaviour:
         names = ", ".join(f"`{path}`" for path in missing[:NAMED_MAX])
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         first = missing[0]
+        if not self._input_found():
+            where = place(wanted[first], first.rpartition("/")[2])
+            message = f"{names}{more} were not seen to begin: {NO_INPUT}"
+            self.subject.doubt(RULE, "never-runs", where, message, HINTS["no-input"], key=True)
+            return
         self.subject.doubt(
             RULE, "never-runs", place(wanted[first], first.rpartition("/")[2]),
-            f"no input and outputs were found with which {names}{more} begin", HINTS["never-runs"], key=True,
+            f"no input and outputs were found with which {names}{more} begin{'' if len(missing) > 1 else 's'}", HINTS["never-runs"], key=True,
         )  # fmt: skip
 
 

@@ -8,23 +8,23 @@ one fail, can two hold, can one never hold? What it finds is played on the core 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from penstock.core.plan import Edge, Guard, Node, ScopePlan
+from penstock.core.plan import Edge, Node, ScopePlan
 from penstock.dsl.finding import Finding, Path
-from penstock.expr.compile import Expression
 from penstock.verify.driving import Goal, begun, failing
 from penstock.verify.knowledge import Known, knowledge_of
+from penstock.verify.large import HINT, ask_failing, reckons, shown, within
 from penstock.verify.models import silent
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
-from penstock.verify.solver import Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.solver import Answer, Ask, Impossible, Solution, Unknown
+from penstock.verify.tables import written
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.3"
-MODEST = 1_000_000
-"""What fails only with larger numbers is a note."""
 ROAMS = 120
 """Runs that are played to come to certain data."""
 PAIRS_MAX = 60
@@ -47,10 +47,12 @@ class Branches:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._knowledge = knowledge_of(subject)
-        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+        self._solver = subject.solver()
         self._player = Player(subject.plan, self._knowledge)
         self._sound = True
         self._choices = 0
+        self._large_count = 0
+        """Of conditions that fail where numbers leave 64 bits."""
         self._untyped: dict[str, list[tuple[Path, str]]] = {}
 
     def check(self) -> None:
@@ -68,7 +70,10 @@ class Branches:
         self._say_untyped()
         if self._sound:
             message = "every choice has a branch for every case, and no condition can fail"
-            self._subject.prove(RULE, f"{message} ({self._choices} choices)")
+            self._subject.prove(
+                RULE,
+                f"{message} ({self._choices} choice{'' if self._choices == 1 else 's'}){within(self._large_count)}",
+            )
 
     # --- one choice --------------------------------------------------------------------------------------------
 
@@ -81,7 +86,7 @@ class Branches:
         else:
             branches = outs
         earlier: list[Ask] = []
-        for edge in branches:
+        for edge in written(self._subject.plan, branches):
             if edge.guard is None:
                 if exclusive:
                     break
@@ -136,11 +141,12 @@ class Branches:
     ) -> None:
         assert edge.guard is not None
         asks = [*known.asks, *earlier, self._knowledge.ask(edge.guard, "error", known)]
-        answer = self._solve(asks, known, modest=True)
+        answer = ask_failing(partial(self._solver.solve, asks), known.types)
         message = f"the condition `{edge.guard.text}` of the link from `{node.id}` to `{edge.target}` can fail"
         match answer:
             case Impossible():
-                self._large(asks, known, where, edge.guard)
+                goal = self._failing(scope, node, edge, failed=failed)
+                self._large(asks, known, where, edge, node, goal)
             case Unknown():
                 self._unknown("branch-fails", where, message, answer)
             case Solution():
@@ -155,14 +161,21 @@ class Branches:
                 goal = self._failing(scope, node, edge, failed=failed)
                 self._refute("branch-fails", where, message, answer, goal, node, [edge])
 
-    def _large(self, asks: list[Ask], known: Known, where: Path, guard: Guard) -> None:
+    def _large(
+        self, asks: list[Ask], known: Known, where: Path, edge: Edge, node: Node, goal: Goal
+    ) -> None:
         """Fails only where numbers leave their 64 bits."""
-        if not _reckons(guard.expression):
+        assert edge.guard is not None
+        if not reckons(edge.guard.expression):
             return
-        if isinstance(self._solve(asks, known), Solution):
-            message = f"`{guard.text}` fails for numbers that leave 64 bits"
-            hint = "give the numbers a `maximum` in the schema if that matters"
-            self._subject.remark("branch-fails", where, message, hint)
+        answer = self._solve(asks, known)
+        if isinstance(answer, Solution):
+            self._large_count += 1
+            scenario = self._show(answer, goal, node, [edge])
+            message = f"`{edge.guard.text}` fails for numbers that leave 64 bits{shown(scenario)}"
+            self._subject.notes.add(
+                "branch-fails", where, message, HINT, level="note", counterexample=scenario
+            )
 
     def _failing(self, scope: ScopePlan, node: Node, edge: Edge, *, failed: bool = False) -> Goal:
         target = f"{scope.path}/{node.id}" if scope.path else node.id
@@ -186,10 +199,12 @@ class Branches:
         known: Known,
         default: str | None,
     ) -> None:
-        """Is there a case that no branch takes?"""
+        """Is there a case that no branch takes? A rule of a table may always be disarmed, and not fire."""
         asks = [*known.asks]
         asks += [
-            self._knowledge.ask(e.guard, False, known) for e in branches if e.guard is not None
+            self._knowledge.ask(e.guard, False, known)
+            for e in written(self._subject.plan, branches)
+            if e.guard is not None
         ]
         answer = self._solve(asks, known)
         where = place(scope, node.id)
@@ -259,9 +274,8 @@ class Branches:
 
     # --- answers and what is said of them ----------------------------------------------------------------------
 
-    def _solve(self, asks: list[Ask], known: Known, *, modest: bool = False) -> Answer:
-        types = replace(known.types, modest=MODEST) if modest else known.types
-        return self._solver.solve(asks, types)
+    def _solve(self, asks: list[Ask], known: Known) -> Answer:
+        return self._solver.solve(asks, known.types)
 
     def _refute(
         self,
@@ -294,8 +308,7 @@ class Branches:
         driver = self._subject.driver
         if driver is None or not answer.values.has_data:
             return None
-        found = (driver.roam(number, goal) for number in range(ROAMS))
-        return next((each for each in found if each is not None), None)
+        return driver.roam(ROAMS, goal)
 
     def _unknown(
         self, code: str, where: Path, message: str, answer: Unknown, *, key: bool = False
@@ -354,10 +367,6 @@ def _link(scope: ScopePlan, node: Node, edge: Edge) -> Path:
 
 def _source(read: tuple[str, ...]) -> str:
     return ".".join(read[:2]) if read[0] == "tasks" else read[0]
-
-
-def _reckons(expression: Expression) -> bool:
-    return any(symbol in expression.text for symbol in "+-*/")
 
 
 def _gist(reason: str) -> str:

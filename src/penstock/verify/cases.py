@@ -68,6 +68,8 @@ class Asked:
     """Itself, or what stands for it."""
     first: Guard
     """The same of the first item of a list, if it is one of items: with which values it comes to something."""
+    fires: bool = False
+    """It says that a rule of a table fires: `guard` holds then, and it can't fail; if it does not, nothing is known."""
 
 
 class Cases:
@@ -104,8 +106,12 @@ class Cases:
         self, facts: Mapping[str, tuple[Guard, Outcome]], guard: Guard, outcome: Outcome
     ) -> bool:
         """Whether the condition may come to this while those have come to that. False only if it is certain."""
+        if self._fires(guard) and outcome is not True:
+            return outcome is False
         asks: dict[str, tuple[Guard, Outcome]] = {
-            text: (self._stand(each), came) for text, (each, came) in facts.items()
+            text: (self._stand(each), came)
+            for text, (each, came) in facts.items()
+            if came is True or not self._fires(each)
         }
         asks[guard.text] = (self._stand(guard), outcome)
         asked = self._asked.get(guard.text)
@@ -123,6 +129,10 @@ class Cases:
     def _stand(self, guard: Guard) -> Guard:
         asked = self._asked.get(guard.text)
         return guard if asked is None else asked.guard
+
+    def _fires(self, guard: Guard) -> bool:
+        asked = self._asked.get(guard.text)
+        return asked is not None and asked.fires
 
     def _first(self, guard: Guard) -> Guard:
         asked = self._asked.get(guard.text)
@@ -149,7 +159,9 @@ class Cases:
     def values(self, asks: Sequence[tuple[Guard, Outcome]]) -> Values | None:
         """Values with which these conditions come to these outcomes, or None if none were found."""
         found: Values = {}
-        unique: dict[str, tuple[Guard, Outcome]] = {g.text: (self._first(g), o) for g, o in asks}
+        unique: dict[str, tuple[Guard, Outcome]] = {
+            g.text: (self._first(g), o) for g, o in asks if o is True or not self._fires(g)
+        }
         left = list(unique.values())
         while left:
             group = connected(left[0][0], [guard for guard, _ in left[1:]])

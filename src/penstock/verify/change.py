@@ -2,15 +2,15 @@
 
 Every state that a run of the old version can stand in is visited, by the real decide and evolve, and each is asked the same
 question that `migrate` asks (`core/migration.py`), so that the table and the command can never disagree. Conditions come
-out either way, tasks end well or, where that leads somewhere, badly; values are not looked at: what depends on them (the
-input, an output, a signal that came early) is left to the preview of the run itself.
+out either way, tasks end well or, where that leads somewhere, badly; values are not looked at: what depends on them (an
+output, a signal that came early) is left to the preview of the run itself. If the input may not fit, no row says `can`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Raw, Struct
 
@@ -31,6 +31,9 @@ from penstock.model.run import OPEN_TASK, PENDING, WAITING, Run, TaskState
 
 STATES_MAX = 3_000
 BRANCHES_MAX = 256
+INPUT = "the inputSchema has changed, and the input of a run may not fit the new one"
+_LOOKED_AT = frozenset({"properties", "required", "additionalProperties", "title", "description"})
+_INVOLVED = frozenset({"$ref", "$dynamicRef", "patternProperties", "unevaluatedProperties"})
 FAILURE = Failure(code="error", message="error")
 
 
@@ -48,7 +51,7 @@ class Row(Struct, frozen=True):
     open: tuple[str, ...]
     """By path in the definition; none: the run has not begun or only waits for children to leave."""
     verdict: str
-    """`can`, `cannot`, or `some can`: that depends on how they came there."""
+    """`can`, `cannot`, or `some can`: that depends on how they came there, or on their input."""
     reasons: tuple[Reason, ...] = ()
 
 
@@ -102,7 +105,10 @@ def change(
             complete = False
             break
         _note(found, state, survey(state, new, mapping))
-    rows = tuple(_row(open, seen) for open, seen in sorted(found.items()))
+    told = before.input_schema == after.input_schema or wider(
+        before.input_schema, after.input_schema
+    )
+    rows = tuple(_row(open, seen, fits=told) for open, seen in sorted(found.items()))
     return Change(before.version, after.version, mapping, rows, min(states, budget), complete)
 
 
@@ -133,9 +139,40 @@ def _note(found: dict[tuple[str, ...], _Seen], state: Flow, move: Move) -> None:
         seen.good += 1
 
 
-def _row(open: tuple[str, ...], seen: _Seen) -> Row:
+def _row(open: tuple[str, ...], seen: _Seen, *, fits: bool) -> Row:
     verdict = "can" if not seen.bad else "cannot" if not seen.good else "some can"
-    return Row(open, verdict, tuple(seen.reasons.values()))
+    reasons = tuple(seen.reasons.values())
+    if not fits and verdict != "cannot":
+        verdict = "some can"
+        reasons = (*reasons, Reason("input", "input", INPUT))
+    return Row(open, verdict, reasons)
+
+
+def wider(old: Any, new: Any) -> bool:
+    """Surely all that fits the old schema fits the new one; false: perhaps not."""
+    if new is None or new is True or new == {} or old == new:
+        return True
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return False
+    was, now = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
+    rest = (was.keys() | now.keys()) - _LOOKED_AT
+    if any(was.get(name) != now.get(name) for name in rest) or was.keys() & _INVOLVED:
+        return False
+    if not set(now.get("required", ())) <= set(was.get("required", ())):
+        return False
+    had = cast("Mapping[str, Any]", was.get("properties") or {})
+    has = cast("Mapping[str, Any]", now.get("properties") or {})
+    if was.get("additionalProperties", True) != now.get("additionalProperties", True) or (
+        now.get("additionalProperties", True) is not True and not had.keys() <= has.keys()
+    ):
+        return False
+    return all(
+        wider(had[name], has[name])
+        if name in had
+        else wider(was.get("additionalProperties", True), has[name])
+        or was.get("additionalProperties") is False
+        for name in has
+    )
 
 
 def _tasks(run: Run) -> Iterator[tuple[str, str, str, TaskState]]:

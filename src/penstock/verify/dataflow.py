@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from penstock.core.plan import Node, ScopePlan
@@ -23,22 +24,22 @@ from penstock.verify.certain import dominators
 from penstock.verify.driving import Goal, failing
 from penstock.verify.escapes import Escape, dead, ended_before, fails, not_done
 from penstock.verify.knowledge import Known, Moment, knowledge_of
+from penstock.verify.large import HINT, MODEST, ask_failing, infinite, reckons, shown, within
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.samples import resolve as dereference
 from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.sets import Orders, resolve
-from penstock.verify.solver import MISSING, Answer, Ask, Impossible, Solution, Solver, Unknown
+from penstock.verify.solver import MISSING, SPENT, Answer, Ask, Impossible, Solution, Unknown
 from penstock.verify.timing import HINT as TIMING
 from penstock.verify.timing import Timing
-from penstock.verify.types import TaskType
+from penstock.verify.topics import check_topics
+from penstock.verify.types import TaskType, Types
 from penstock.verify.uses import Use, set_before, simple_paths, uses
 from penstock.verify.verification import Proof, Subject
 
 RULE = "3.6"
-MODEST = 1_000_000
-"""What fails only with larger numbers is left out."""
 QUESTIONS_MAX = 150
 """Put to the solver in one verification."""
 UNASKED = "there are more questions than the solver is asked"
@@ -61,7 +62,7 @@ class DataFlow:
         self._subject, self._plan = subject, subject.plan
         self._knowledge = knowledge_of(subject)
         self._player = Player(subject.plan, self._knowledge)
-        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+        self._solver = subject.solver()
         self._orders = Orders(subject.plan)
         self._timing = Timing(self._knowledge, self._solve, self._shown)
         self._writers = _writers(subject)
@@ -76,6 +77,8 @@ class DataFlow:
         self._above: dict[str, dict[str, str | None]] = {}
         """By scope: dominators."""
         self._questions = 0
+        self._large_count = 0
+        """Of expressions that fail where numbers leave 64 bits."""
         self._sound = True
 
     def check(self) -> None:
@@ -84,11 +87,13 @@ class DataFlow:
             count += 1
             self._use(use)
         self._sound = check_parameters(self._subject, self._knowledge) and self._sound
+        told = check_topics(self._subject, self._knowledge, self._player, self._solver)
+        self._sound = told and self._sound
         self._say_doubts()
         self._say_untyped()
         if self._sound:
             message = "all that tasks read is there on every path, and fits"
-            self._subject.prove(RULE, f"{message} ({count} reads)")
+            self._subject.prove(RULE, f"{message} ({count} reads){within(self._large_count)}")
 
     def _use(self, use: Use) -> None:
         driver = self._subject.driver
@@ -361,12 +366,13 @@ class DataFlow:
         return any(node.id in known.over for _, node in self._writers.get(name, ()))
 
     def _can_fail(self, use: Use, known: Known) -> None:
-        if self._never_fails(use, known):
-            return
         asks = [*known.asks, *(self._knowledge.ask(g, True, known) for g in use.conditions)]
         asks += self._knowledge.implied(use.scope, use.expression)
         asks.append(self._error(use, known))
-        answer = self._solve(asks, known)
+        if self._never_fails(use, known):
+            self._large(use, known, asks)
+            return
+        answer = ask_failing(partial(self._ask, asks), known.types)
         code = "input-missing" if use.code == "input-missing" else "expression-fails"
         message = f"{use.what} can fail: `{use.expression.text}`"
         if use.code == "input-missing":
@@ -374,7 +380,7 @@ class DataFlow:
             message = f"`{read}` need not be there for {use.what}"
         match answer:
             case Impossible():
-                return
+                self._large(use, known, asks)
             case Unknown():
                 text = f"perhaps {message}: {answer.reason}"
                 self._doubt(use, code, text, answer.hint or HINTS["fails"])
@@ -394,13 +400,31 @@ class DataFlow:
         self._refuted |= use.expression.reads
         self._subject.refute(RULE, code, use.where, message, scenario, hint)
 
+    def _large(self, use: Use, known: Known, asks: list[Ask]) -> None:
+        """It fails only where numbers leave their 64 bits, or become infinite: worth knowing, and no rule is broken."""
+        if self._questions >= QUESTIONS_MAX or not reckons(use.expression):
+            return
+        answer = self._solver.solve(asks, known.types)
+        if not isinstance(answer, Solution) and not use.decides:
+            beyond = infinite(self._knowledge.expression(use.expression, known), known.types)
+            if beyond is not None:
+                answer = self._solver.solve([*asks[:-1], (beyond, True)], known.types)
+        if isinstance(answer, Solution):
+            self._large_count += 1
+            scenario = self._shown(use, answer, failing(use.code, use.target))
+            message = f"{use.what} fails for numbers that leave 64 bits: `{use.expression.text}`{shown(scenario)}"
+            self._subject.notes.add(
+                "expression-fails", use.where, message, HINT, level="note", counterexample=scenario
+            )  # fmt: skip
+
     def _never_fails(self, use: Use, known: Known) -> bool:
         """Whatever the input is, and wherever it is asked; the same for all that is written alike."""
         if any(read[0] != "input" for read in use.expression.reads):
             return False
         key = use.expression.text, use.decides
         if key not in self._anywhere:
-            answer = self._solve([self._error(use, replace(known, formulas={}))], known)
+            asks = [self._error(use, replace(known, formulas={}))]
+            answer = ask_failing(partial(self._ask, asks), known.types)
             self._anywhere[key] = isinstance(answer, Impossible)
         return self._anywhere[key]
 
@@ -409,7 +433,7 @@ class DataFlow:
 
     def _say_doubts(self) -> None:
         """But for what another task is shown to fail by: this one may never come to it."""
-        for reason in (UNASKED, MISSING):
+        for reason in (UNASKED, SPENT, MISSING):
             alike = [each for each in self._doubts if each[2].endswith(reason)]
             if len(alike) > 1:
                 use, code, _, hint = alike[0]
@@ -440,6 +464,9 @@ class DataFlow:
             kind = types.tasks.get(absent, TaskType())
             others = tuple(s for s in kind.statuses if s != "COMPLETED") or ("SKIPPED", "PENDING", "FAILED")  # fmt: skip
             types = replace(types, tasks={**types.tasks, absent: replace(kind, statuses=others)})
+        return self._ask(asks, types)
+
+    def _ask(self, asks: list[Ask], types: Types) -> Answer:
         if self._questions >= QUESTIONS_MAX:
             return Unknown(UNASKED)
         self._questions += 1

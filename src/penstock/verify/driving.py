@@ -24,7 +24,7 @@ from penstock.verify.fragments import Exploration
 from penstock.verify.models import Trail, Way
 from penstock.verify.outputs import output_schema
 from penstock.verify.regions import Fragment
-from penstock.verify.rehearsal import Stage, Unplayable
+from penstock.verify.rehearsal import Runaway, Stage, Unplayable
 from penstock.verify.samples import accepts, resolve
 from penstock.verify.scenario import (
     Complete,
@@ -43,8 +43,14 @@ STEPS_MAX = 150_000
 """Steps that all runs of one verification may take."""
 WORK_MAX = 60_000_000
 """Steps times tasks: what one step costs grows with them."""
+RUNAWAYS_MAX = 4
+"""Runs that never wait; they are tried that often, then no more runs are driven."""
 ROAM_MAX = 120
 """Steps of a run that roams."""
+ROAMING_MAX = 60_000
+"""Steps times tasks of all runs that roam for one goal."""
+GOALS_MAX = 4
+"""So many times as much may be roamed in one verification."""
 STRAY_MAX = 400
 """Steps of a run that no trail asked for; more is a run that goes nowhere."""
 
@@ -78,8 +84,11 @@ class Dice:
 
     def __init__(self, number: int) -> None:
         self._state = number << 20
+        self.free = False
+        """There was a choice."""
 
     def pick(self, options: Sequence[T]) -> T:
+        self.free = self.free or len(options) > 1
         self._state = found = (self._state + 0x9E3779B97F4A7C15) % (1 << 64)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             found = ((found ^ (found >> shift)) * factor) % (1 << 64)
@@ -90,7 +99,11 @@ class Driver:
     """Makes runs of one definition go where they are wanted."""
 
     def __init__(
-        self, exploration: Exploration, activities: Mapping[str, Signature] | None = None
+        self,
+        exploration: Exploration,
+        activities: Mapping[str, Signature] | None = None,
+        *,
+        work: int = WORK_MAX,
     ) -> None:
         self._activities = activities
         self._palettes: dict[str, list[Any]] = {}
@@ -101,7 +114,10 @@ class Driver:
         self.guesses = guesses_of(self.plan)
         self.steps = 0
         """Taken so far, by all runs."""
-        self.steps_max = min(STEPS_MAX, WORK_MAX // max(1, _size(self.plan)))
+        self.steps_max = min(STEPS_MAX, work // max(1, _size(self.plan)))
+        self.roamed = 0
+        """Steps of runs that roam."""
+        self.roaming_max = max(ROAM_MAX, ROAMING_MAX // max(1, _size(self.plan)))
         self._holder: dict[str, Fragment] = {}
         for fragment in exploration.fragments:
             inside = {id for part in fragment.inner for id in part.nodes}
@@ -231,8 +247,13 @@ class Driver:
                 self.steps += 1
                 stage.step(step[0])
                 steps.append(step[0])
-        except Unplayable:
+        except Unplayable as unplayable:
+            self._charge(unplayable)
             return None
+
+    def _charge(self, unplayable: Unplayable) -> None:
+        if isinstance(unplayable, Runaway):
+            self.steps += self.steps_max // RUNAWAYS_MAX
 
     def go_on(self, stage: Stage, steps_max: int) -> list[Step]:
         """Let everything complete until the run ends; what happened."""
@@ -244,12 +265,14 @@ class Driver:
                     break
                 stage.step(step[0])
                 steps.append(step[0])
-        except Unplayable:
-            pass
+        except Unplayable as unplayable:
+            self._charge(unplayable)
         return steps
 
     def wander(self, number: int, goals: Sequence[Goal]) -> Scenario | None:
         """A run in an order of its own, one for each number, in which each task completes."""
+        if self.steps > self.steps_max:
+            return None
         stage, steps = Stage(self.plan), list[Step]()
         input = filled(self.plan.definition.input_schema, self.guesses, {}, ("input",))
         dice = Dice(number)
@@ -269,16 +292,27 @@ class Driver:
                     return None
                 stage.step(step)
                 steps.append(step)
-        except Unplayable:
-            pass
+        except Unplayable as unplayable:
+            self._charge(unplayable)
         return None
 
-    def roam(self, number: int, goal: Goal) -> Scenario | None:
-        """A run whose input and outputs are drawn from what conditions compare with, other ones for each number: for what
-        depends on so many values that nobody can say which it takes."""
-        if self.steps > self.steps_max:
-            return None
-        dice = Dice(number)
+    def roam(self, count: int, goal: Goal) -> Scenario | None:
+        """Runs whose input and outputs are drawn from what conditions compare with: for what depends on so many values that
+        nobody can say which it takes. As many as that, or as their steps allow; one, if there is nothing to draw."""
+        most = min(self.roamed + self.roaming_max, GOALS_MAX * self.roaming_max)
+        for number in range(count):
+            if self.steps > self.steps_max or self.roamed >= most:
+                return None
+            dice, before = Dice(number), self.steps
+            found = self._roam(dice, goal)
+            self.roamed += self.steps - before
+            if found is not None:
+                return found
+            if not dice.free:
+                return None
+        return None
+
+    def _roam(self, dice: Dice, goal: Goal) -> Scenario | None:
         stage, steps = Stage(self.plan), list[Step]()
         inputs: list[Values] = [{}, *self.cases.inputs(self._conditions)]
         input = filled(self.plan.definition.input_schema, self.guesses, dice.pick(inputs), ("input",))  # fmt: skip
@@ -300,8 +334,8 @@ class Driver:
                 self.steps += 1
                 stage.step(step)
                 steps.append(step)
-        except Unplayable:
-            pass
+        except Unplayable as unplayable:
+            self._charge(unplayable)
         return None
 
     @property

@@ -11,6 +11,7 @@ from penstock.expr.tree import Node as Tree
 from penstock.expr.values import INT_MAX, INT_MIN
 from penstock.verify.cases import ABSENT, Read, Values, unique
 from penstock.verify.samples import accepts, resolve, sample
+from penstock.verify.tables import ours
 
 CONSTANTS_MAX = 400
 
@@ -45,6 +46,8 @@ def constants_of(plan: Plan) -> list[Any]:
         for node in scope.nodes.values():
             parts = [out.edge.guard for out in node.outs if out.edge.guard is not None]
             for part in (*parts, *node.conditions, *node.formulas.values()):
+                if ours(plan, part):
+                    continue
                 stack: list[Tree] = [part.expression.tree]
                 while stack and len(found) < CONSTANTS_MAX:
                     each = stack.pop()

@@ -26,10 +26,12 @@ from penstock.verify.outputs import output_schema
 from penstock.verify.samples import resolve
 from penstock.verify.solver import Ask, Wanted
 from penstock.verify.substitution import Read, plain_path, substituted
+from penstock.verify.tables import ours, whens
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
 
 Moment = Literal["begun", "ended", "failed"]
+_KNOWN = frozenset({"tasks", "data", "item"})
 _FAILURE = frozenset(("error", name) for name in ("code", "message", "type"))
 
 
@@ -53,10 +55,14 @@ def knowledge_of(subject: Subject) -> Knowledge:
 def asked_at(subject: Subject) -> dict[str, Asked]:
     """By condition that reads what tasks have given or computed."""
     found: dict[str, Asked] = {}
+    for text, expression in whens(subject.plan).items():
+        when = Stand(text, expression)
+        found[text] = Asked(frozenset(), when, when, fires=True)
     for scope in subject.plan.scopes.values():
         for node in scope.nodes.values():
             for guard, ended in _guards(node):
-                if not any(read[0] in ("tasks", "data", "item") for read in guard.expression.reads):
+                reads = guard.expression.reads
+                if ours(subject.plan, guard) or not any(read[0] in _KNOWN for read in reads):
                     continue
                 knowledge = knowledge_of(subject)
                 known = knowledge.at(scope, node) if ended else knowledge.before(scope, node)
@@ -363,6 +369,8 @@ class Knowledge:
                 guards.append((edge.guard, True))
         asks: list[Ask] = []
         for guard, wanted in guards:
+            if ours(self._plan, guard):
+                continue  # flags: nothing that tasks read follows from them
             then = known.formulas
             if any(self._written(read) for read in guard.expression.reads):
                 if not here:

@@ -9,10 +9,10 @@ from typing import Any, cast
 from penstock.core.plan import Formula, Guard, Node, Plan, ScopePlan, Value
 from penstock.model.run import OPEN_TASK, TaskState
 from penstock.verify.cases import ABSENT, Read, Values
-from penstock.verify.driving import Driver, Goal
+from penstock.verify.driving import RUNAWAYS_MAX, Driver, Goal
 from penstock.verify.events import fitting_event
 from penstock.verify.knowledge import Knowledge
-from penstock.verify.rehearsal import Stage, Unplayable
+from penstock.verify.rehearsal import Runaway, Stage, Unplayable
 from penstock.verify.samples import sample
 from penstock.verify.scenario import Complete, EndChild, Fail, Fire, Scenario, Signal, Step, Submit
 from penstock.verify.solver import Solution
@@ -29,7 +29,7 @@ class Player:
     def __init__(self, plan: Plan, knowledge: Knowledge) -> None:
         self._plan, self._knowledge = plan, knowledge
         self._reads: dict[str, list[tuple[str, ...]]] | None = None
-        self._drives = 0
+        self._drives = self._runaways = 0
 
     def play(
         self,
@@ -42,6 +42,8 @@ class Player:
     ) -> Scenario | None:
         """A scenario in which the goal is seen; None if the run went elsewhere. `within`: where `item` was read;
         `spared`: a task to which nothing happens if anything else can."""
+        if self._runaways >= RUNAWAYS_MAX:
+            return None
         stage = Stage(self._plan)
         solution = self._with_item(solution, within)
         given = solution.input
@@ -61,6 +63,9 @@ class Player:
                     return None
                 stage.step(step)
                 steps.append(step)
+        except Runaway:
+            self._runaways += 1
+            return None
         except Unplayable:
             return None
 

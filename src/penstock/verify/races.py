@@ -40,6 +40,16 @@ class Race:
         return "write-write" if self.second.writes else "read-write"
 
     @property
+    def in_turn(self) -> bool:
+        """They are in two items of a map that runs one item after another."""
+        return self.items is not None and self.items.config.get("limit") == 1
+
+    @property
+    def weight(self) -> tuple[bool, bool]:
+        """Of races of the same two tasks: one that may happen hides one that comes in turn; then writes come first."""
+        return not self.in_turn, self.kind == "write-write"
+
+    @property
     def tasks(self) -> frozenset[str]:
         return frozenset({self.first.node.path, self.second.node.path})
 
@@ -70,14 +80,14 @@ class Races:
     # --- finding -------------------------------------------------------------------------------------------------
 
     def _named(self, root: Read, touches: list[Touch]) -> list[Race]:
-        """One race for two tasks, writes first, and not more than are worth reading."""
+        """One race for two tasks, that which weighs most, and not more than are worth reading."""
         found: dict[frozenset[str], Race] = {}
         races = self._of_task(touches) if root[0] == "tasks" else self._of_path(touches)
         for race in races:
             known = found.get(race.tasks)
-            if known is None or (race.kind == "write-write" and known.kind == "read-write"):
+            if known is None or race.weight > known.weight:
                 found[race.tasks] = race
-            if len(found) >= PER_PATH_MAX:
+            if sum(not each.in_turn for each in found.values()) >= PER_PATH_MAX:
                 break
         return list(found.values())
 
@@ -134,7 +144,7 @@ class Races:
             return
         message, hint = _said(race, merge is not None), _hint(race, path)
         later = max((race.first, race.second), key=self._line_of)
-        if race.items is not None and race.items.config.get("limit") == 1:
+        if race.in_turn:
             if merge is None and race.kind == "write-write":
                 self._subject.remark("data-race", later.where, f"{message}; the items run one after another, and the last is read", hint)  # fmt: skip
             return

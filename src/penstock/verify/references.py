@@ -416,7 +416,7 @@ def _schema_fault(schema: Any, path: Path) -> tuple[Path, str, str | None] | Non
             hint = did_you_mean(wrong, JSON_TYPES) or f"there are {', '.join(JSON_TYPES)}"
             return (*path, *inside), message, hint
         said = getattr(cause, "message", error.message).removeprefix("not a JSON Schema: ")
-        message = f"not a JSON Schema: {said}"
+        message = said if said.startswith("not a JSON Schema") else f"not a JSON Schema: {said}"
         return (*path, *inside), message, error.hint or SCHEMA_HINT
     return None
 

@@ -38,6 +38,8 @@ from penstock.verify.scenario import (
     Signal,
     Step,
     Submit,
+    alone,
+    told,
 )
 
 BEGIN = 1_767_225_600.0
@@ -45,10 +47,16 @@ BEGIN = 1_767_225_600.0
 RUN_ID = "rehearsal"
 SETTLE_MAX = 10_000
 """Things that happen by themselves after one step; more is a scenario that does not settle."""
+SCOPES_MAX = 2_000
+"""Passes, and items of maps, that one step may begin: the engine would go on for far longer (SPEC 2.4)."""
 
 
 class Unplayable(Exception):
     """A step that can't happen when its turn comes."""
+
+
+class Runaway(Unplayable):
+    """A step after which the run goes on and on without waiting for anything: dear, and to be tried few times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +112,17 @@ def rehearse(plan: Plan, scenario: Scenario) -> Rehearsal:
             other.play(scenario.input, scenario.shows.twin)
     except Unplayable as unplayable:
         stopped = str(unplayable)
-    return judge(scenario.shows, stage, other, stopped)
+    return judge(scenario, stage, other, stopped)
 
 
-def judge(shows: Shows, stage: Stage, twin: Stage | None, stopped: str) -> Rehearsal:
-    """Whether what was played shows what is claimed; `stopped` says what kept it from being played to its end."""
+def judge(scenario: Scenario, stage: Stage, twin: Stage | None, stopped: str) -> Rehearsal:
+    """Whether what was played shows what is claimed; `stopped` says what kept it from being played to its end.
+
+    A twin shows something about the order only if nothing else differs: it has the same steps, each as often.
+    """
+    shows = scenario.shows
+    if shows.twin is not None:
+        stopped = _unlike(scenario.steps, shows.twin) or stopped
     if stopped:
         return Rehearsal(why=stopped, events=stage.events)
     seen = Rehearsal(outcome=stage.outcome(), events=stage.events, tasks=stage.tasks)
@@ -117,12 +131,22 @@ def judge(shows: Shows, stage: Stage, twin: Stage | None, stopped: str) -> Rehea
     return seen
 
 
+def _unlike(steps: Sequence[Step], twin: Sequence[Step]) -> str:
+    """What one of two orders has and the other has not; empty if they have the same steps."""
+    for one, other, where in ((twin, steps, "other order"), (steps, twin, "first order")):
+        left = alone(one, other)
+        if left:
+            return f"not the same steps in another order: only in the {where} {told(left[0])}"
+    return ""
+
+
 def _missing(shows: Shows, seen: Rehearsal, twin: Outcome | None) -> str:
     """What of the claim was not seen; empty if all was."""
     outcome = seen.outcome
     assert outcome is not None
     if shows.status and outcome.status != shows.status:
-        return f"the run is {outcome.status} {outcome.code}, not {shows.status}"
+        how = f"{outcome.status} {outcome.code}".rstrip()
+        return f"the run is {how}, not {shows.status}"
     if shows.code and outcome.code != shows.code:
         return f"the run has the failure `{outcome.code}`, not `{shows.code}`"
     if shows.event and not any(event.type == shows.event for event in seen.events):
@@ -156,15 +180,20 @@ def _stirs(effect: f.Effect) -> bool:
 class Watched(Flow):
     """A Flow that remembers every scope it opened: those that are over leave the run."""
 
-    __slots__ = ("seen",)
+    __slots__ = ("opened", "seen")
 
     def __init__(self, run: Run, plan: Plan) -> None:
         super().__init__(run, plan)
         self.seen: dict[str, Scope] = {}
+        self.opened = 0
+        """Scopes of this turn; counted where the run is played, not where what an engine stored is read again."""
 
     def open_scope(  # type: ignore[override]
         self, path: str, plan_path: str, parent: str | None, owner: str, number: int, item: Ref = 0
     ) -> Scope:
+        self.opened += not self.replaying
+        if self.opened > SCOPES_MAX:
+            raise Runaway(f"one step begins more than {SCOPES_MAX} passes without a wait")
         scope = scopes.open_scope(self, path, plan_path, parent, owner, number, item)
         self.seen[path] = scope
         return scope
@@ -201,7 +230,7 @@ class Stage:
             try:
                 self.step(step)
             except Unplayable as unplayable:
-                raise Unplayable(f"step {number}: {unplayable}") from None
+                raise type(unplayable)(f"step {number}: {unplayable}") from None
 
     def start(self, input: Any) -> None:
         definition = self.plan.definition
@@ -224,6 +253,7 @@ class Stage:
         """One turn; Unplayable if it is refused."""
         while True:
             try:
+                self.flow.opened = 0
                 outcome = turn(self.flow, [command])
                 break
             except Need as need:

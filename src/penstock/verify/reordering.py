@@ -1,7 +1,8 @@
 """Reordering: a run, and the same things happening to it in another order; do they come out differently?
 
 A run is driven to where both tasks did what they do; then the event that made the first do it is put off until the
-second has. What each task returns stays the same, so that nothing but the order differs.
+second has. What each task returns stays the same, so that nothing but the order differs; if the run then goes another way,
+so that other things happen, both are played no further than to where both tasks have done it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from penstock.verify.cases import Read, Values
 from penstock.verify.driving import Driver, Route
 from penstock.verify.rehearsal import Outcome, Stage, Unplayable
 from penstock.verify.samples import accepts, sample
-from penstock.verify.scenario import Complete, EndChild, Scenario, Shows, Signal, Step, Submit
+from penstock.verify.scenario import (
+    Complete,
+    EndChild,
+    Scenario,
+    Shows,
+    Signal,
+    Step,
+    Submit,
+    alone,
+)
 from penstock.verify.sets import Touch
 from penstock.verify.verification import Subject
 
@@ -31,6 +41,8 @@ OVER = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
 
 Found = tuple[str, Scenario | None]
 """What stood in the way, or the scenario."""
+Twin = tuple[list[Step], Outcome]
+"""The steps in the other order, and what came of them."""
 
 
 class Reordering:
@@ -156,15 +168,37 @@ class Reordering:
                 continue
             reason = "the second never happens before the first"
             for until in dict.fromkeys((second - 1, len(steps) - 1)):
-                twin = self._put_off(driver, given, steps, first - 1, second - 1, until)
+                twin = self._put_off(
+                    driver, given, steps, first - 1, second - 1, until, whole=self._whole
+                )
                 if twin is None:
                     continue
-                differs = _difference(outcome, twin[1], one)
-                if differs:
-                    shows = Shows(twin=tuple(twin[0]), differs=differs)
-                    return "", Scenario(given, tuple(steps), shows)
+                scenario = self._compared(given, steps, outcome, twin, one)
+                if scenario is None and _other_steps(steps, twin[0]):
+                    scenario = self._so_far(driver, given, steps, first - 1, second - 1, one)
+                if scenario is not None:
+                    return "", scenario
                 reason = "every order that was tried has the same outcome"
         return reason, None
+
+    def _compared(
+        self, given: Any, steps: list[Step], outcome: Outcome, twin: Twin, touch: Touch
+    ) -> Scenario | None:
+        differs = "" if _other_steps(steps, twin[0]) else _difference(outcome, twin[1], touch)
+        shows = Shows(twin=tuple(twin[0]), differs=differs)
+        return Scenario(given, tuple(steps), shows) if differs else None
+
+    def _so_far(
+        self, driver: Driver, given: Any, steps: list[Step], first: int, second: int, touch: Touch
+    ) -> Scenario | None:
+        """After the second of both: what then happens depends on the order, and is not the same any more."""
+        so_far, stage = steps[: second + 1], Stage(self._plan)
+        twin = self._put_off(driver, given, so_far, first, second, second, whole=False)
+        if twin is None:
+            return None
+        stage.play(given, tuple(so_far))
+        self._steps += len(so_far)
+        return self._compared(given, so_far, stage.outcome(), twin, touch)
 
     def _look(
         self, stage: Stage, touches: tuple[Touch, Touch], places: list[dict[str, int]], number: int
@@ -174,9 +208,17 @@ class Reordering:
                 seen.setdefault(key, number)
 
     def _put_off(
-        self, driver: Driver, given: Any, steps: list[Step], first: int, second: int, until: int
-    ) -> tuple[list[Step], Outcome] | None:
-        """The first step after the second, and after all until then that can be without it."""
+        self,
+        driver: Driver,
+        given: Any,
+        steps: list[Step],
+        first: int,
+        second: int,
+        until: int,
+        *,
+        whole: bool,
+    ) -> Twin | None:
+        """The first step after the second, and after all until then that can be without it; to the end, if `whole`."""
         stage = Stage(self._plan)
         played: list[Step] = []
         waiting: list[Step] = []
@@ -203,7 +245,7 @@ class Reordering:
                 waiting.append(step)
             if number >= until:
                 waiting = [each for each in waiting if not attempt(each)]
-        if self._whole:
+        if whole:
             played += driver.go_on(stage, REST_MAX)
         return played, stage.outcome()
 
@@ -272,6 +314,10 @@ def _moments(stage: Stage, touch: Touch) -> list[str]:
         if done and state.status != "SKIPPED":
             found.append(stage.flow.key(path, touch.node.id))
     return found
+
+
+def _other_steps(steps: list[Step], twin: list[Step]) -> bool:
+    return bool(alone(steps, twin) or alone(twin, steps))
 
 
 def _pairs(

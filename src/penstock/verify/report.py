@@ -19,6 +19,8 @@ from penstock.verify.telling import history
 from penstock.verify.verification import Proof, Verdict
 
 WIDTH_MAX = 120
+MESSAGE_MAX = 300
+"""Characters of a message in a report for people; JSON and SARIF have it whole."""
 FAR = 3
 """Lines between two places of a finding, from which on a gap is drawn between them."""
 RULES = {
@@ -75,8 +77,17 @@ def render_proofs(proofs: Sequence[Proof], *, colour: bool = False) -> str:
     for rule, verdict, messages in _by_rule(proofs):
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
         name = f"{RULES.get(rule, rule)}:"
-        lines.append(f"{pen(verdict, f'{verdict:<7}')}  {name:<13} {_visible(messages[0])}{more}")
+        first = _visible(shortened(messages[0]))
+        lines.append(f"{pen(verdict, f'{verdict:<7}')}  {name:<13} {first}{more}")
     return "\n".join(lines)
+
+
+def shortened(message: str) -> str:
+    """The beginning and the end of what is too long for a line: it begins with what is meant, and ends with why."""
+    if len(message) <= MESSAGE_MAX:
+        return message
+    half = (MESSAGE_MAX - 3) // 2
+    return f"{message[:half].rstrip()} … {message[-half:].lstrip()}"
 
 
 def _by_rule(proofs: Sequence[Proof]) -> Iterator[tuple[str, Verdict, list[str]]]:
@@ -161,7 +172,7 @@ class _Pen:
 def _block(finding: Finding, lines: list[str], pen: _Pen, number: int, replay: str) -> str:
     place = finding.place
     head = pen(finding.level, f"{finding.level}[{finding.code}]")
-    out = [f"{head}: {pen('bold', _visible(finding.message))}"]
+    out = [f"{head}: {pen('bold', _visible(shortened(finding.message)))}"]
     if not place.line:
         where = path_text(place.path)
         out.append(

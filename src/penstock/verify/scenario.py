@@ -6,6 +6,8 @@ JSON the same: `verify/rehearsal.py` plays it on the core, `penstock verify --ru
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -103,6 +105,23 @@ class Scenario(Struct, frozen=True, omit_defaults=True):
     input: Any
     steps: tuple[Step, ...] = ()
     shows: Shows = Shows()
+
+
+def alone(steps: Iterable[Step], others: Iterable[Step]) -> list[Step]:
+    """Those of `steps` that `others` have not, or not as often; the same is what is the same as JSON."""
+    left = Counter(_canonical(step) for step in others)
+    found: list[Step] = []
+    for step in steps:
+        name = _canonical(step)
+        if left[name]:
+            left[name] -= 1
+        else:
+            found.append(step)
+    return found
+
+
+def _canonical(step: Step) -> bytes:
+    return msgspec.json.encode(step, order="deterministic")
 
 
 def told(step: Step) -> str:

@@ -31,10 +31,13 @@ Ask = tuple[Expression, Wanted]
 MISSING = "the solver z3 is not installed"
 INSTALL = "pip install 'penstock[verify]'"
 IN_CEL = "write the condition in CEL if it is to be proved"
+SPENT = "the solver was asked as much as it may be"
 FULL = "penstock verify FILE asks all of them"
 QUESTIONS_MAX = 20_000
 UNITS_MAX = 2_000_000
 """What the solver may spend on one question, in its own units."""
+UNITS_PART = 300
+"""What it costs to put one part of an expression to it, in those units."""
 PARTS_MAX = 1_500
 """Parts of all expressions of one question; what has more is unknown."""
 MEMORY_MEBIBYTES_MAX = 512
@@ -72,18 +75,28 @@ def available() -> bool:
     return importlib.util.find_spec("z3") is not None
 
 
+@dataclass(slots=True)
+class Purse:
+    """Units that all questions of one verification may cost together."""
+
+    left: int
+
+
 class Solver:
     """Answers questions one after another; the same questions in the same order have the same answers. One thread."""
 
-    def __init__(self, *, units: int = UNITS_MAX, questions: int = QUESTIONS_MAX) -> None:
+    def __init__(
+        self, *, units: int = UNITS_MAX, questions: int = QUESTIONS_MAX, purse: Purse | None = None
+    ) -> None:
         self._units = units
         self._left = questions
+        self._purse = purse
         self._context: Any = None
 
     def solve(self, asks: Sequence[Ask], types: Types) -> Answer:
         """Values for which each expression has its outcome, all together."""
-        if self._left <= 0:
-            return Unknown("it was asked as many questions as it may be", FULL)
+        if self._left <= 0 or (self._purse is not None and self._purse.left <= 0):
+            return Unknown(SPENT, FULL)
         self._left -= 1
         foreign = [expression for expression, _ in asks if isinstance(expression, Foreign)]
         if foreign:
@@ -93,11 +106,13 @@ class Solver:
             if found is not None:
                 return found
             return Unknown(MISSING, INSTALL)
-        if sum(_size(expression) for expression, _ in asks) > PARTS_MAX:
+        parts = sum(_size(expression) for expression, _ in asks)
+        if parts > PARTS_MAX:
             return Unknown(f"the conditions have more than {PARTS_MAX} parts")
         engine = importlib.import_module("penstock.verify.smt.question")
         if self._context is None:
             self._context = engine.Smt()
+        before = self._context.units
         try:
             accept = partial(checked_solution, asks, types)
             answer = engine.answer(self._context, asks, types, self._units, accept)
@@ -106,6 +121,8 @@ class Solver:
         except engine.Failed as failed:
             self._context = None
             return Unknown(str(failed))
+        if self._purse is not None:
+            self._purse.left -= parts * UNITS_PART + self._context.units - before
         if answer.impossible:
             return Impossible()
         if answer.solution is not None:
@@ -113,8 +130,8 @@ class Solver:
         found = _search(asks, types)
         if found is not None:
             return found
-        parts = ", ".join(answer.reasons[:3])
-        return Unknown(parts or "the solver gave up within its budget")
+        reasons = ", ".join(answer.reasons[:3])
+        return Unknown(reasons or "the solver gave up within its budget")
 
     def _beside(self, asks: Sequence[Ask], foreign: Foreign, types: Types) -> Answer:
         """Of a language that only its plugin reads: what the others exclude is impossible, else values are tried."""
@@ -167,6 +184,8 @@ def checked_solution(asks: Sequence[Ask], types: Types, values: Values) -> Solut
             return None
     if not all(has_outcome(expression, wanted, values) for expression, wanted in asks):
         return None
+    if types.unbounded and any(w == "error" and overflows(e, values) for e, w in asks):
+        return None
     outputs = {
         id: task["output"] for id, task in values.tasks.items() if task["status"] == "COMPLETED"
     }
@@ -184,6 +203,15 @@ def has_outcome(expression: Expression, wanted: Wanted, values: Values) -> bool:
     if wanted == "error":
         return found is not True and found is not False
     return found is wanted
+
+
+def overflows(expression: Expression, values: Values) -> bool:
+    """It fails because a number leaves its 64 bits."""
+    try:
+        expression.evaluate(values.variables())
+    except EvaluationError as error:
+        return "overflow" in error.message
+    return False
 
 
 def retyped(expression: Expression, types: Types) -> Any:

@@ -26,7 +26,7 @@ from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
 from penstock.verify.scenario import Shows
 from penstock.verify.scopes import place
-from penstock.verify.solver import Ask, Impossible, Solution, Solver, Wanted
+from penstock.verify.solver import Ask, Impossible, Solution, Wanted
 from penstock.verify.substitution import Read, replaced
 from penstock.verify.types import Types
 from penstock.verify.verification import Subject
@@ -75,7 +75,7 @@ class Termination:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._knowledge = knowledge_of(subject)
-        self._solver = Solver(units=subject.budget.solver, questions=subject.budget.questions)
+        self._solver = subject.solver()
         self._player = Player(subject.plan, self._knowledge)
 
     def check(self) -> None:
@@ -95,9 +95,43 @@ class Termination:
                 message = f"nothing says that {cycle.name} ends: {self._why(cycle)}"
                 where = place(cycle.scope, cycle.node.id)
                 self._subject.doubt(RULE, "loop-unbounded", where, message, HINT, key=True)
+        for scope, node in self._selves():
+            if not self._always(scope, node):
+                proved.append(f"`{node.path}` starts this definition again, as deep as the limit")
+                continue
+            sound = False
+            message = (
+                f"`{node.path}` starts `{self._subject.definition.id}` again, which is a cycle"
+            )
+            message += ": nothing says that this ends before the limit of how deep subworkflows go"
+            where = (*place(scope, node.id), "config", "definition")
+            hint = "let a loop do it again, or say by `conditions` or a gateway when it is over"
+            self._subject.doubt(RULE, "loop-unbounded", where, message, hint)
         if sound:
             message = "; ".join(proved) if proved else "there are no cycles"
             self._subject.prove(RULE, f"every run ends by itself: {message}")
+
+    def _selves(self) -> Iterator[tuple[ScopePlan, Node]]:
+        """Tasks that start a run of this very definition; of others, and of a computed one, nothing is known here."""
+        for scope in self._subject.plan.scopes.values():
+            for node in scope.nodes.values():
+                if node.type == "subworkflow" and (
+                    node.config.get("definition") == self._subject.definition.id
+                ):
+                    yield scope, node
+
+    def _always(self, scope: ScopePlan, node: Node) -> bool:
+        """No run comes to an end round it."""
+        if scope is not self._subject.plan.root or node.conditions:
+            return False
+        above = self._knowledge.dominating(scope)
+        for end in scope.ends:
+            line: str | None = end.id
+            while line is not None and line != node.id:
+                line = above.get(line)
+            if line is None:
+                return False
+        return True
 
     # --- what a pass does ----------------------------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class Types:
     """The lowest number of a pass here."""
     modest: int | None = None
     """Whole numbers are no larger than this: what only very large ones show is left out."""
+    unbounded: bool = False
+    """Arithmetic that leaves 64 bits is no error: what fails by that alone is left out."""
 
     @property
     def data_schema(self) -> Any:

@@ -28,11 +28,12 @@ from penstock.expr.tree import (
 )
 from penstock.expr.tree import Literal as Constant
 from penstock.expr.tree import Node as Tree
-from penstock.expr.typecheck import Environment, check
+from penstock.expr.typecheck import Environment
 from penstock.verify.cases import Read
 from penstock.verify.scopes import place
 from penstock.verify.sets import FIXED, parts_of
 from penstock.verify.substitution import plain_path
+from penstock.verify.tables import AGENDA, HOLD, ours, whens
 
 Counted = Literal["", "duration", "moment"]
 FALLIBLE = frozenset({"activity", "http", "subworkflow"})
@@ -80,10 +81,13 @@ class Use:
 
 def uses(plan: Plan) -> Iterator[Use]:
     env = environment(plan.definition)
+    table = plan.definition.orchestration == "rule"
     for scope in plan.scopes.values():
         for node in scope.nodes.values():
             if node.loop is None:
-                yield from _of_task(scope, node, env)
+                yield from _of_task(
+                    scope, node, env, plan if table and scope.path == RULES else None
+                )
     ends = plan.root.ends
     for name, formula in (plan.outputs or {}).items():
         where = ("outputs", name)
@@ -93,7 +97,7 @@ def uses(plan: Plan) -> Iterator[Use]:
         )  # fmt: skip
 
 
-def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
+def _of_task(scope: ScopePlan, node: Node, env: Environment, table: Plan | None) -> Iterator[Use]:
     held: list[Guard] = []
     at = place(scope, node.id)
     for where, moment, part in parts_of(node, at):
@@ -111,8 +115,10 @@ def _of_task(scope: ScopePlan, node: Node, env: Environment) -> Iterator[Use]:
                     words = f"a condition of `{node.path}`"
                     held.append(part)
                 yield make(where, words, part.expression, "expression-failed", decides=True)
-            case Formula() if node.id == f"{RULES}_agenda" and where[-1] == f"{RULES}_hold":
-                yield from _of_table(scope, part, make, env)
+            case Formula() if table is not None and node.id == AGENDA and where[-1] == HOLD:
+                yield from _of_table(table, scope, make)
+            case Formula() if table is not None and ours(table, part):
+                pass  # ours: flags of the table
             case Formula():
                 yield make(where, words, part.expression, "expression-failed")
             case Input():
@@ -140,15 +146,10 @@ def set_before(use: Use, name: str) -> bool:
     return False
 
 
-def _of_table(
-    scope: ScopePlan, part: Formula, make: Callable[..., Use], env: Environment
-) -> Iterator[Use]:
+def _of_table(plan: Plan, scope: ScopePlan, make: Callable[..., Use]) -> Iterator[Use]:
     """The conditions of a table of rules, each where it stands."""
-    tree = part.expression.tree
-    for number, item in enumerate(tree.items if isinstance(tree, ListLiteral) else (), 1):
+    for number, condition in enumerate(whens(plan).values(), 1):
         name = f"{RULES}_{number}"
-        checked = check(part.text, item.value, env)
-        condition = Expression(part.text, item.value, checked)
         where = (*place(scope, name), "when")
         yield make(where, f"`when` of `{scope.path}/{name}`", condition, "expression-failed")
 

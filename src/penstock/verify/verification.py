@@ -19,6 +19,7 @@ from penstock.verify.rehearsal import rehearse
 from penstock.verify.samples import resolve
 from penstock.verify.scenario import Scenario
 from penstock.verify.scopes import Notes
+from penstock.verify.solver import Purse, Solver
 from penstock.verify.structure import check
 from penstock.verify.wording import reworded, worded
 
@@ -52,9 +53,18 @@ class Budget:
     """What the solver may spend on one question, in its own units."""
     questions: int = 20_000
     """Questions that each rule may ask the solver."""
+    purse: int = 30_000_000
+    """What all questions of one verification may cost together, in the solver's units."""
+    purse_each: int = 300_000
+    """So much more for each task."""
+    work: int = 60_000_000
+    """Steps of all runs that are played, times tasks."""
 
 
-QUICK = Budget(states=20_000, fragment=2_000, tasks=500, solver=500_000, questions=150)
+QUICK = Budget(
+    states=20_000, fragment=2_000, tasks=500, solver=500_000, questions=150,
+    purse=1_500_000, purse_each=10_000, work=6_000_000,
+)  # fmt: skip
 """Of a registration: what it leaves unknown, `penstock verify` has more time for."""
 
 
@@ -109,9 +119,17 @@ class Subject:
     """Makes runs go where they are wanted; there once behaviour has been looked at."""
     knowledge: Knowledge | None = None
     """What holds at each task; ask `knowledge_of`."""
+    purse: Purse = field(init=False)
 
     def __post_init__(self) -> None:
         self.notes = Notes(self.loaded)
+        tasks = sum(len(scope.nodes) for scope in self.plan.scopes.values())
+        self.purse = Purse(self.budget.purse + self.budget.purse_each * tasks)
+
+    def solver(self) -> Solver:
+        """One for a rule; all of them pay from one purse."""
+        budget = self.budget
+        return Solver(units=budget.solver, questions=budget.questions, purse=self.purse)
 
     @property
     def definition(self) -> Definition:

@@ -246,6 +246,44 @@ def test_what_is_new_on_the_way_runs_and_what_was_passed_does_not() -> None:
     assert run.task("n").status == "SKIPPED"
 
 
+def test_by_which_link_it_came_to_where_it_stands_counts_no_more() -> None:
+    """Found by the law (seed 42): the link that `n` was begun by is gone; a run of the new version stands there after `h`."""
+    old = """
+tasks: {a: {do: x}, t: {do: x, after: a}, h: {do: x}, n: {do: x, join: merge}, b: {do: x, after: n}}
+links: [{from: a, to: h, on: error}, {from: a, to: n}, {from: h, to: n}]
+"""
+    new = old.replace("{from: a, to: n}, ", "")
+    run = moves(done("a")(versions(old, new).start()))
+
+    done("t", "n", "b")(run)
+    assert run.status == "COMPLETED"
+    there = versions(new).start()
+    done("a", "t")(there)  # with the same input it never stands at `n`
+    assert there.status == "COMPLETED"
+    assert "n" not in there.completed()
+    failed = versions(new).start()
+    failed.fail("a", final=True)
+    failed.complete("h", 1)
+    assert failed.open == ["n"]
+
+
+def test_a_body_that_came_to_no_end_stays_behind_though_the_new_version_gives_it_one() -> None:
+    """Found by the law (seed 42): what has been passed counts no more, also where it would have ended otherwise."""
+    old = """
+tasks: {m: {type: loop, while: iteration < 2, body: {tasks: {a: {do: x}, b: {do: x}}, links: [%s{from: a, to: b, when: 'false'}]}}, h: {do: x}}
+links: [{from: m, to: h, on: error}]
+"""
+    new = (old % "{from: a, to: c}, ").replace("b: {do: x}}", "b: {do: x}, c: {do: x}}")
+    run = done("m[1]/a")(versions(old % "", new).start())
+    assert run.task("m").failure is not None
+    assert run.task("m").failure.code == "no-end"
+
+    moves(run).complete("h", 1)
+    assert run.status == "COMPLETED"
+    there = done("m[1]/a")(versions(new).start())
+    assert there.open == ["m[1]/c"]
+
+
 def test_data_of_the_new_version_begins_as_there_and_what_was_written_stays() -> None:
     old = """
 data: {kept: {value: 1}, gone: {value: 2}, fresh: {value: 3}}

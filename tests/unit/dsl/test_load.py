@@ -61,6 +61,9 @@ def test_a_wrong_type_is_named_with_what_it_should_be() -> None:
         *("wrong-type", 2, 10, "`version` must be text, not the number 2"),
         'put it in quotes: `version: "2"`',
     )
+    # It was read as 1.1, which is another version.
+    hint = only("id: it\nversion: 1.10\ntasks: {a: {do: a}}\n").hint
+    assert hint == "put it in quotes, as it is written"
     assert seen(only("id: it\ntasks: [a]\n")) == (
         *("wrong-type", 2, 8, "`tasks` must be an object of tasks by id, not a list"),
         "write `name: value` for each part, in `{ }` or one in a line, indented under it",

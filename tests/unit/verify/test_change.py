@@ -97,3 +97,25 @@ def test_a_budget_that_is_used_up_is_told() -> None:
 def test_a_mapping_that_cannot_be_is_refused() -> None:
     with pytest.raises(Rejected, match="no task `zz`"):
         change(made(LINE), made(LINE), {"zz": "a"})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("{type: object}", "{type: object, required: [n]}", "some can"),
+        ("{}", "{type: object}", "some can"),
+        ("{properties: {n: {type: integer}}}", "{properties: {n: {type: integer, minimum: 5}}}", "some can"),
+        ("{properties: {}}", "{properties: {m: {type: integer}}}", "some can"),
+        ("{properties: {a: true}, additionalProperties: false}", "{additionalProperties: false}", "some can"),
+        ("{type: object, required: [n]}", "{type: object}", "can"),
+        ("{type: object, required: [n]}", "{}", "can"),
+        ("{additionalProperties: false}", "{properties: {m: {type: integer}}, additionalProperties: false}", "can"),
+    ],
+)  # fmt: skip
+def test_an_input_that_may_not_fit_is_told(old: str, new: str, verdict: str) -> None:
+    found = change(made(f"inputSchema: {old}\n{LINE}"), made(f"inputSchema: {new}\n{LINE}"))
+
+    assert set(verdicts(found).values()) == {verdict}
+    if verdict == "some can":
+        assert not found.all_can
+        assert all(row.reasons[-1].why == "input" for row in found.rows)

@@ -194,3 +194,19 @@ links:
   - {{from: all, to: book, when: data.best <= input.limit}}
   - {{from: all, to: leave}}
 """) == []  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_race_is_not_hidden_by_one_of_the_same_tasks_that_come_in_turn(limit: int) -> None:
+    """Found by the law (seed 77): `a` and `b` of one item are concurrent, though the items come one after another."""
+    findings = found(f"""\
+data: {{p: {{value: 0}}}}
+tasks:
+  m:
+    type: map
+    items: input.l
+    limit: {limit}
+    body: {{tasks: {{a: {{do: x, onComplete: [{{set: {{p: '1'}}}}]}}, b: {{do: x, onComplete: [{{set: {{p: '2'}}}}]}}}}}}
+""")
+    between = [f for f in findings if "`m/a`" in f.message and "`m/b`" in f.message]
+    assert [f.level for f in between] == ["error"]

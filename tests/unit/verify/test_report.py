@@ -6,8 +6,9 @@ import json
 import re
 
 from penstock.dsl.finding import Finding, Place
-from penstock.verify.report import render, render_json, summary
+from penstock.verify.report import render, render_json, render_proofs, summary
 from penstock.verify.structure import examine_document, examine_text
+from penstock.verify.verification import Proof
 
 THREE_MISTAKES = """\
 id: order
@@ -143,3 +144,17 @@ def test_the_summary_counts() -> None:
 
     assert summary([]) == "no findings"
     assert summary([warning, finding("x", 1, 1)]) == "1 error, 1 warning"
+
+
+def test_what_is_too_long_for_a_line_is_shortened_for_people_alone() -> None:
+    message = f"it can fail: `{'a + ' * 100}a`: no run was found"
+    finding = Finding("expression-fails", "warning", message, Place("it.yaml", 0, 0, ()))
+
+    for line in (
+        render([finding]).splitlines()[0],
+        render_proofs([Proof("3.6", "unknown", message)]),
+    ):
+        assert len(line) < 350
+        assert " … " in line
+        assert line.endswith("no run was found")
+    assert json.loads(render_json([finding]))["findings"][0]["message"] == message

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
 from penstock.core.plan import Plan
 from penstock.dsl.load import load
-from penstock.verify.rehearsal import rehearse
-from penstock.verify.scenario import Scenario
+from penstock.verify.rehearsal import Stage, rehearse
+from penstock.verify.scenario import Scenario, Step
+from penstock.verify.solver import Answer, Ask, Solver
+from penstock.verify.types import Types
 from penstock.verify.verification import Verification, verify
 
 TABLE = """\
@@ -71,3 +78,58 @@ def test_a_rule_that_never_fires_is_named() -> None:
     assert found
     assert found[0].place.line == 10
     assert "rule 2" in found[0].message
+
+
+def chain(count: int) -> str:
+    """So many rules, each of which waits for the one before."""
+    tasks = [f"  t{n}: {{do: x, outputSchema: {{type: integer}}}}" for n in range(count)]
+    rules = [
+        f"  - {{when: data.t{n - 1} != null && data.t{n} == null, task: t{n}}}"
+        for n in range(1, count)
+    ]
+    return "\n".join([
+        "id: it", "orchestration: rule", "tasks:", *tasks, "rules:",
+        "  - {when: data.t0 == null, task: t0}", *rules,
+        f"  - {{until: data.t{count - 1} != null, max: 200}}", "",
+    ])  # fmt: skip
+
+
+def test_nothing_is_said_of_what_a_table_became() -> None:
+    verification = verified(chain(12))
+
+    assert [f.code for f in verification.findings if f.level != "note"] == ["no-branch"]
+    told = [f.message for f in verification.findings] + [p.message for p in verification.proofs]
+    assert not any("armed" in each or "hold[" in each for each in told), told
+    assert verification.verdict("3.6") == "proved"
+
+
+def test_a_long_table_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted: questions to the solver, and steps of runs that are played."""
+    counts = Counter[str]()
+    solve, step = Solver.solve, Stage.step
+
+    def solving(self: Solver, asks: Sequence[Ask], types: Types) -> Answer:
+        counts["questions"] += 1
+        counts["parts"] += sum(len(expression.text) for expression, _ in asks)
+        return solve(self, asks, types)
+
+    def stepping(self: Stage, each: Step) -> None:
+        counts["steps"] += 1
+        step(self, each)
+
+    monkeypatch.setattr(Solver, "solve", solving)
+    monkeypatch.setattr(Stage, "step", stepping)
+    verified(chain(40))
+
+    assert counts["questions"] <= 60
+    assert counts["parts"] <= 60 * 100
+    assert counts["steps"] <= 2_000
+
+
+def test_a_condition_that_can_fail_is_quoted_alone() -> None:
+    text = TABLE.replace("[fine, bad, odd]", "[fine]").replace(
+        "data.score != null && data.score > 50", "data.score != null && data.score > input.m"
+    )
+    (found,) = [f for f in verified(text).findings if f.code == "expression-fails"]
+
+    assert found.message.endswith("can fail: `data.score != null && data.score > input.m`")

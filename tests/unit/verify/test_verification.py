@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from penstock.core.plan import Plan
 from penstock.dsl.load import Loaded, load
+from penstock.verify.branches import check_branches
 from penstock.verify.rehearsal import rehearse
 from penstock.verify.report import render, render_json, summary
 from penstock.verify.scenario import (
@@ -19,9 +22,11 @@ from penstock.verify.scenario import (
     Signal,
     Step,
     Submit,
+    alone,
     told,
 )
-from penstock.verify.verification import Subject, verify
+from penstock.verify.solver import SPENT
+from penstock.verify.verification import QUICK, Budget, Subject, verify
 
 FLOW = """\
 id: it
@@ -129,6 +134,37 @@ data: {n: {merge: last}}
     )
 
 
+@pytest.mark.parametrize(
+    "twin",
+    [
+        (Complete("b"), Complete("a", 1)),  # another output
+        (Complete("b"), Complete("a", True)),
+        (Complete("b"),),
+        (Complete("b"), Complete("a"), Complete("a")),
+        (Complete("b"), Fail("a")),
+        (Fail("b"), Complete("a")),
+        (),
+    ],
+)
+def test_a_twin_that_is_no_order_of_the_same_steps_shows_no_race(twin: tuple[Step, ...]) -> None:
+    text = """\
+id: it
+tasks:
+  a: {do: x, onComplete: [{set: {n: "1"}}]}
+  b: {do: x, onComplete: [{set: {n: "2"}}]}
+data: {n: {merge: last}}
+"""
+    why = played((Complete("a"), Complete("b")), Shows(twin=twin), text)
+    assert why.startswith("not the same steps in another order: only in the ")
+
+
+def test_the_same_steps_are_the_same_as_json() -> None:
+    one = (Signal("go", {"a": 1, "b": [2]}), Complete("a"), Complete("a"))
+    assert alone(one, (Complete("a"), Signal("go", {"b": [2], "a": 1}), Complete("a"))) == []
+    assert alone(one, one[:2]) == [Complete("a")]
+    assert alone(one, (*one[1:], Signal("go", {"a": True, "b": [2]}))) == [one[0]]
+
+
 def test_a_large_value_is_found_again() -> None:
     text = """\
 id: it
@@ -223,3 +259,83 @@ links:
     )
 
     assert "branch-fails" in {finding.code for finding in found.errors}
+
+
+def test_a_definition_that_starts_itself_is_a_cycle() -> None:
+    found = verify(load("id: me\ntasks: {s: {type: subworkflow, definition: me}}"))
+
+    (proof,) = (proof for proof in found.proofs if proof.rule == "3.4")
+    assert (proof.verdict, proof.message[:27]) == ("unknown", "`s` starts `me` again, whic")
+    assert [each.level for each in found.findings if each.code == "loop-unbounded"] == ["warning"]
+    other = verify(load("id: me\ntasks: {s: {type: subworkflow, definition: you}}"))
+    assert [proof.verdict for proof in other.proofs if proof.rule == "3.4"] == ["proved"]
+
+
+def test_one_is_not_told_as_many() -> None:
+    text = "id: me\ntasks: {a: {do: x}, b: {do: y, after: a}}"
+    told = {proof.rule: proof.message for proof in verify(load(text)).proofs}
+    assert told["3.3"].endswith("(0 choices)")
+    text = """
+id: me
+inputSchema: {type: object, required: [n], properties: {n: {type: boolean}}}
+tasks: {g: {type: gateway, kind: exclusive, default: b}, a: {do: x}, b: {do: y}}
+links: [{from: g, to: a, when: input.n}, {from: g, to: b}]
+"""
+    told = {proof.rule: proof.message for proof in verify(load(text)).proofs}
+    assert told["3.3"].endswith("(1 choice)")
+
+
+MANY = """\
+id: it
+inputSchema: {{type: object, required: [a, b], properties: {{a: {{type: integer}}, b: {{type: integer}}}}}}
+tasks:
+  begin: {{do: x}}
+{gates}
+links:
+{links}
+"""
+
+
+def _many(count: int) -> Loaded:
+    """So many choices in a row, over sums of what comes in."""
+    gates, links = list[str](), ["  - {from: begin, to: g0}"]
+    for n in range(count):
+        gates += [
+            f"  g{n}: {{type: gateway, config: {{kind: exclusive}}}}",
+            f"  y{n}: {{do: x}}",
+            f"  n{n}: {{do: x}}",
+        ]
+        gates += [f"  j{n}: {{type: gateway, join: merge, config: {{kind: exclusive}}}}"]
+        links += [f"  - {{from: g{n}, to: y{n}, condition: input.a % {n + 7} * input.b > {n}}}"]
+        links += [f"  - {{from: g{n}, to: n{n}, condition: input.a % {n + 7} * input.b <= {n}}}"]
+        links += [f"  - {{from: y{n}, to: j{n}}}", f"  - {{from: n{n}, to: j{n}}}"]
+        links += [f"  - {{from: j{n}, to: g{n + 1}}}"] if n + 1 < count else []
+    return load(MANY.format(gates="\n".join(gates), links="\n".join(links)), source="it.yaml")
+
+
+def test_all_questions_of_a_verification_are_paid_from_one_purse() -> None:
+    """What is cut is unknown, by name, and says so."""
+    verification = verify(_many(2), budget=Budget(purse=0, purse_each=0))
+
+    assert verification.errors == []
+    assert verification.verdict("3.3") == "unknown"
+    warnings = [f for f in verification.findings if f.level == "warning"]
+    assert {f.code for f in warnings} >= {"branch-fails", "no-branch"}
+    told = [f.message for f in warnings if SPENT in f.message]
+    assert any("`g0`" in each for each in told)
+    assert any("`g1`" in each for each in told)
+
+
+def test_a_registration_spends_no_more_than_it_may() -> None:
+    """The last question may cost more than is left; none is asked after it."""
+    loaded = _many(3)
+    subject = Subject(loaded, Plan(loaded.definition), None, replace(QUICK, purse=0, purse_each=1))
+    tasks = sum(len(scope.nodes) for scope in subject.plan.scopes.values())
+    assert subject.purse.left == tasks
+    check_branches(subject)
+    left = subject.purse.left
+    assert left <= 0
+
+    check_branches(subject)
+
+    assert subject.purse.left == left

@@ -151,7 +151,7 @@ class Operations:
         smt = self._smt
         if symbol in "+-*":
             result = a + b if symbol == "+" else a - b if symbol == "-" else a * b
-            return smt.checked(Int(result), smt.no(_within(result, INT_MIN, INT_MAX)))
+            return smt.bounded(Int(result), smt.no(_within(result, INT_MIN, INT_MAX)))
         # z3 rounds down for a positive divisor; CEL towards zero.
         size_a, size_b = z3.If(a >= 0, a, -a), z3.If(b >= 0, b, -b)
         if symbol == "/":
@@ -159,7 +159,7 @@ class Operations:
         else:
             result = z3.If(a >= 0, size_a % size_b, -(size_a % size_b))
         overflow = smt.all(a == INT_MIN, b == -1)
-        return smt.checked(Int(result), smt.any(b == 0, overflow))
+        return smt.bounded(Int(result), overflow, b == 0)
 
     def _double(self, symbol: str, a: Double, b: Double) -> Sym:
         """Doubles round, so of the result only what a hope says is known."""
@@ -205,7 +205,7 @@ class Operations:
         smt = self._smt
         match shape:
             case Int():
-                return smt.checked(Int(-shape.it), shape.it == INT_MIN)
+                return smt.bounded(Int(-shape.it), shape.it == INT_MIN)
             case Double():
                 return smt.value(Double(-shape.it, shape.nan))
             case Other():

@@ -17,6 +17,7 @@ __all__ = ["Answered", "Failed", "Smt", "answer"]
 
 _SECONDS_MAX = 10
 """A net beneath the units, which are counted and the same everywhere."""
+_COUNT = "rlimit count"
 
 
 class Failed(Exception):
@@ -57,6 +58,7 @@ def _answer(
     whole: bool,
 ) -> Answered:
     smt.reset()
+    smt.unbounded = types.unbounded
     world = World(smt, types, whole=whole)
     goals = _goals(smt, asks, types, world)
     world.settle()
@@ -69,6 +71,7 @@ def _answer(
     for hopes in ([smt.hope, smt.nice], [smt.hope], []):
         verdict = solver.check(*hopes)
         if verdict == z3.unsat and not solver.unsat_core():
+            _count(smt, solver)
             return Answered(impossible=True)
         if verdict == z3.unknown:
             found.reasons.append(f"the solver gave up ({solver.reason_unknown()})")
@@ -78,7 +81,15 @@ def _answer(
         found.solution = None if values is None else accept(values)
         if found.solution is not None:
             break
+    _count(smt, solver)
     return found
+
+
+def _count(smt: Smt, solver: Any) -> None:
+    """What has been spent in this context, as the solver counts it."""
+    counted = solver.statistics()
+    if _COUNT in counted.keys():  # noqa: SIM118 (no dict)
+        smt.units = max(smt.units, int(counted.get_key_value(_COUNT)))
 
 
 def _goals(smt: Smt, asks: Sequence[Ask], types: Types, world: World) -> list[Term]:

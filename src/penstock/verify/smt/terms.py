@@ -108,6 +108,8 @@ class Smt:
 
     def __init__(self) -> None:
         self.context = z3.Context()
+        self.units = 0
+        """Spent so far."""
         self.true, self.false = z3.BoolVal(True, self.context), z3.BoolVal(False, self.context)
         self.reset()
 
@@ -120,6 +122,8 @@ class Smt:
         """What could not be said exactly, in order of appearance."""
         self.hope = z3.Bool("hope", self.context)
         self.nice = z3.Bool("nice", self.context)
+        self.unbounded = False
+        """Whole numbers that leave 64 bits are no errors."""
 
     # --- constants and unknowns ------------------------------------------------------------------------------
 
@@ -210,6 +214,11 @@ class Smt:
     def checked(self, shape: Shape, error: Term) -> Sym:
         """The shape unless there is an error."""
         return Sym(((self.no(error), shape),), error)
+
+    def bounded(self, shape: Shape, overflow: Term, error: Term = None) -> Sym:
+        """The shape unless it leaves its 64 bits, or there is another error."""
+        wrong = self.false if error is None else error
+        return self.checked(shape, wrong if self.unbounded else self.any(wrong, overflow))
 
     def bind(self, sym: Sym, then: Callable[[Shape], Sym]) -> Sym:
         """What follows from each alternative; an error stays one."""
