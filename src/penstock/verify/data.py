@@ -15,7 +15,7 @@ from penstock.core.plan import SCOPED, Formula, Node, Plan, ScopePlan
 from penstock.expr.compile import Expression
 from penstock.expr.tree import Literal, children
 from penstock.expr.tree import Node as Tree
-from penstock.verify.inference import either, inferred, part, widened
+from penstock.verify.inference import either, inferred, kinds, part, widened
 from penstock.verify.sets import Orders
 from penstock.verify.substitution import Read, replaced
 
@@ -101,12 +101,16 @@ class Data:
         if merge == "append":
             return {"type": "array"}
         current, value = either([*first, *written, types[name]]), either(written)
+        made = _merged(merge.expression, _without_null(current), value)
+        if any(held is None or "null" in held for held in (kinds(value), kinds(made))):
+            made = _merged(merge.expression, current, value)
+        return either([*first, *written, made])
 
-        def merging(read: Read) -> Any:
-            root = {"current": current, "value": value}.get(read[0])
-            return part(root, read[1:]) if len(read) > 1 else root
-
-        return either([*first, *written, inferred(merge.expression, merging)])
+    def merged(self, name: str) -> Any:
+        """What comes of its `merge`, if that is an expression, and what it holds is not null."""
+        merge, whole = self._plan.merges[name], self.types[name]
+        value = either([self.given(each.expression) for each in self.writers[name]])
+        return _merged(merge.expression, _without_null(whole), value)
 
     def given(self, expression: Expression) -> Any:
         """What an expression gives wherever it is asked; None: not known."""
@@ -290,6 +294,31 @@ class Data:
         made = self._last(name, at, over, ended=False)
         home = self._home(name, at, over, ended=False)
         return None if made is None or (made.scoped and home is not writer.scope) else made
+
+
+def _without_null(schema: Any) -> Any:
+    """What was there from the start, and is null, is not merged."""
+    held = kinds(schema)
+    if held is None or "null" not in held:
+        return schema
+    rules = cast("dict[str, Any]", schema)
+    if "enum" in rules:
+        return {**rules, "enum": [each for each in rules["enum"] if each is not None]}
+    if isinstance(rules.get("type"), list):
+        return {**rules, "type": [each for each in rules["type"] if each != "null"]}
+    parts = cast("list[Any]", rules.get("anyOf") or [rules])
+    return either([_without_null(each) for each in parts if kinds(each) != {"null"}])
+
+
+def _merged(merge: Expression, current: Any, value: Any) -> Any:
+    def merging(read: Read) -> Any:
+        root = {"current": current, "value": value}.get(read[0])
+        if len(read) == 1:
+            return root
+        held = kinds(root)
+        return False if held is not None and "object" not in held else part(root, read[1:])
+
+    return inferred(merge, merging)
 
 
 def _elsewhere(node: Node, writer: Writer) -> bool:

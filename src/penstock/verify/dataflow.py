@@ -25,6 +25,7 @@ from penstock.verify.driving import Goal, failing
 from penstock.verify.escapes import Escape, dead, ended_before, fails, not_done
 from penstock.verify.knowledge import Known, Moment, knowledge_of
 from penstock.verify.large import HINT, MODEST, ask_failing, infinite, reckons, shown, within
+from penstock.verify.merging import merges
 from penstock.verify.parameters import check_parameters, takes_null
 from penstock.verify.playing import Player
 from penstock.verify.rehearsal import Stage
@@ -83,7 +84,7 @@ class DataFlow:
 
     def check(self) -> None:
         count = 0
-        for use in uses(self._plan):
+        for use in (*uses(self._plan), *merges(self._subject, self._knowledge)):
             count += 1
             self._use(use)
         self._sound = check_parameters(self._subject, self._knowledge) and self._sound
@@ -419,8 +420,8 @@ class DataFlow:
 
     def _never_fails(self, use: Use, known: Known) -> bool:
         """Whatever the input is, and wherever it is asked; the same for all that is written alike."""
-        if any(read[0] != "input" for read in use.expression.reads):
-            return False
+        if use.where[0] == "data" or any(r[0] != "input" for r in use.expression.reads):
+            return False  # a merge is another at each task that writes
         key = use.expression.text, use.decides
         if key not in self._anywhere:
             asks = [self._error(use, replace(known, formulas={}))]

@@ -21,7 +21,7 @@ from penstock.expr.typecheck import Environment, check
 from penstock.verify.cases import Asked, Stand
 from penstock.verify.certain import Certain, Ended, dominators
 from penstock.verify.data import Data
-from penstock.verify.inference import items_of
+from penstock.verify.inference import items_of, kinds
 from penstock.verify.outputs import output_schema
 from penstock.verify.samples import resolve
 from penstock.verify.solver import Ask, Wanted
@@ -532,8 +532,9 @@ def _described(schema: Any, path: Read) -> bool:
         schema = properties.get(name)
         if schema is None:
             # Not declared: a schema that says what is there, and does not name it, allows that it is missing; so does
-            # one of null, as a gateway's.
-            closed = known.get("additionalProperties") is False or known.get("type") == "null"
+            # one of what has no fields, as a gateway's null.
+            held = kinds(known)
+            closed = known.get("additionalProperties") is False or (held is not None and "object" not in held)  # fmt: skip
             return bool(properties) or closed
     found = resolve(schema, root)
     return isinstance(found, Mapping) and len(cast("Mapping[str, Any]", found)) > 0

@@ -173,23 +173,39 @@ class Reordering:
                 )
                 if twin is None:
                     continue
-                scenario = self._compared(given, steps, outcome, twin, one)
+                scenario = self._compared(given, steps, outcome, twin, (one, other), second)
                 if scenario is None and _other_steps(steps, twin[0]):
-                    scenario = self._so_far(driver, given, steps, first - 1, second - 1, one)
+                    scenario = self._so_far(
+                        driver, given, steps, first - 1, second - 1, (one, other)
+                    )
                 if scenario is not None:
                     return "", scenario
                 reason = "every order that was tried has the same outcome"
         return reason, None
 
     def _compared(
-        self, given: Any, steps: list[Step], outcome: Outcome, twin: Twin, touch: Touch
+        self,
+        given: Any,
+        steps: list[Step],
+        outcome: Outcome,
+        twin: Twin,
+        race: tuple[Touch, Touch],
+        second: int,
     ) -> Scenario | None:
-        differs = "" if _other_steps(steps, twin[0]) else _difference(outcome, twin[1], touch)
+        differs = "" if _other_steps(steps, twin[0]) else _difference(outcome, twin[1], *race)
+        if differs and self._beside(differs, given, steps[:second], twin[0], *race):
+            return None
         shows = Shows(twin=tuple(twin[0]), differs=differs)
         return Scenario(given, tuple(steps), shows) if differs else None
 
     def _so_far(
-        self, driver: Driver, given: Any, steps: list[Step], first: int, second: int, touch: Touch
+        self,
+        driver: Driver,
+        given: Any,
+        steps: list[Step],
+        first: int,
+        second: int,
+        race: tuple[Touch, Touch],
     ) -> Scenario | None:
         """After the second of both: what then happens depends on the order, and is not the same any more."""
         so_far, stage = steps[: second + 1], Stage(self._plan)
@@ -198,7 +214,30 @@ class Reordering:
             return None
         stage.play(given, tuple(so_far))
         self._steps += len(so_far)
-        return self._compared(given, so_far, stage.outcome(), twin, touch)
+        return self._compared(given, so_far, stage.outcome(), twin, race, second + 1)
+
+    def _beside(
+        self,
+        differs: str,
+        given: Any,
+        steps: list[Step],
+        twin: list[Step],
+        one: Touch,
+        other: Touch,
+    ) -> bool:
+        """Two that write, and the difference is elsewhere, though they leave the same in both orders: it is not theirs."""
+        if not other.writes or one.path[0] != "data" or differs == f"data.{one.path[1]}":
+            return False
+        same = [each for each in twin if each in steps]
+        left: list[Any] = []
+        try:
+            for order in (steps, same):
+                stage = Stage(self._plan)
+                stage.play(given, tuple(order))
+                left.append(stage.outcome().part(f"data.{one.path[1]}"))
+        except Unplayable:
+            return False
+        return left[0] == left[1]
 
     def _look(
         self, stage: Stage, touches: tuple[Touch, Touch], places: list[dict[str, int]], number: int
@@ -333,12 +372,43 @@ def _pairs(
     return sorted(set(pairs), reverse=True)[:KEYS_MAX]
 
 
-def _difference(one: Outcome, other: Outcome, touch: Touch) -> str:
-    """Where two outcomes differ, what is plainest first."""
-    names = [touch.path[1]] if touch.path[0] == "data" and len(touch.path) > 1 else []
-    wanted = [*(f"data.{name}" for name in names), "status", "result", "data"]
-    wanted += [f"inputs.{key}" for key in one.inputs if key in other.inputs]
-    for part in [*wanted, "tasks"]:
-        if one.part(part) != other.part(part):
-            return part
-    return ""
+def _difference(one: Outcome, other: Outcome, writer: Touch, second: Touch) -> str:
+    """Where two outcomes differ by that race, what is plainest first: in what both write, or in what the reader read
+    and what came of it."""
+    named = writer.path[1] if writer.path[0] == "data" and len(writer.path) > 1 else ""
+    alike = one.status == other.status and one.code == other.code
+    failed = alike and bool(one.code)
+    wrote = all(_ended(one, each) == _ended(other, each) for each in (writer, second))
+    wanted: list[str] = []
+    if named and (second.writes or _sets(second.node, named)) and (wrote or not alike):
+        wanted.append(f"data.{named}")
+    if not second.writes or not failed:
+        wanted += _after(one, other, writer, second, named, failed=failed)
+    return next((part for part in wanted if one.part(part) != other.part(part)), "")
+
+
+def _after(
+    one: Outcome, other: Outcome, writer: Touch, second: Touch, named: str, *, failed: bool
+) -> list[str]:
+    """What may come of it; of runs that fail alike, only what the reader itself was called with, and how it ended."""
+    reader = second.node.path
+    own = [f"inputs.{key}" for key in one.inputs if key in other.inputs and static(key) == reader]
+    ends = [f"tasks.{key}" for key in one.tasks if key in other.tasks and static(key) == reader]
+    if failed:
+        return [*own, *ends]
+    data = [f"data.{name}" for name in {**one.data, **other.data} if name != named]
+    inputs = [f"inputs.{key}" for key in one.inputs if key in other.inputs]
+    ways = [f"tasks.{key}" for key in {**one.tasks, **other.tasks} if static(key) != writer.node.path]  # fmt: skip
+    return ["status", "result", *data, *own, *inputs, *ends, *ways]
+
+
+def _ended(outcome: Outcome, touch: Touch) -> list[str]:
+    """How the task of a touch ended, wherever it ran."""
+    return [status for key, status in sorted(outcome.tasks.items()) if static(key) == touch.node.path]  # fmt: skip
+
+
+def _sets(node: Node, name: str) -> bool:
+    doings = (*node.on_complete, *node.on_error)
+    return (node.type == "transform" and name in node.formulas) or any(
+        name == each for doing in doings for each, _ in doing.set
+    )

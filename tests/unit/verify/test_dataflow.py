@@ -333,3 +333,30 @@ def test_a_computed_topic(schema: str, topic: str, level: str | None, task: str)
     wanted = {None: "proved", "warning": "unknown", "error": "refuted"}[level]
     assert wanted in verdicts
     assert level is None or "proved" not in verdicts
+
+
+MERGED = """\
+data: {{x: {{{value}merge: "{merge}"}}}}
+tasks:
+  a: {{do: any, onComplete: [{{set: {{x: "1"}}}}]}}
+  b: {{do: any, after: a, onComplete: [{{set: {{x: "{written}"}}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "merge", "written", "verdict"),
+    [
+        ("value: 0, ", "current.foo + value", "2", "refuted"),
+        ("value: 0, ", "10 / value", "0", "refuted"),
+        ("value: 0, ", "current + value", "2", "proved"),
+        ("", "current + value", "2", "proved"),
+        ("value: 0, ", "current + value", "tasks.b.output", "unknown"),
+    ],
+)
+def test_a_merge_is_looked_at_with_what_is_there_and_what_is_written(
+    value: str, merge: str, written: str, verdict: str
+) -> None:
+    text = MERGED.format(value=value, merge=merge, written=written)
+    found(text)
+    verdicts = {proof.verdict for proof in verified(text)[0].proofs if proof.rule == "3.6"}
+    assert verdicts == {verdict}

@@ -210,3 +210,25 @@ tasks:
 """)
     between = [f for f in findings if "`m/a`" in f.message and "`m/b`" in f.message]
     assert [f.level for f in between] == ["error"]
+
+
+def test_a_race_is_shown_by_its_own_path_and_reader() -> None:
+    both_fail = """\
+inputSchema: {type: object, required: [k], properties: {k: {type: string}}}
+data: {x: {value: 0}, y: {value: 0}}
+tasks:
+  a: {do: a, onComplete: [{set: {x: "1"}}]}
+  b: {do: b, onComplete: [{set: {y: "data[input.k]"}}]}
+outputs: {y: data.y}
+"""
+    assert [finding.level for finding in found(both_fail)] == ["warning"]
+    sum_is_read = """\
+data: {n: {value: 0, merge: "current + value"}}
+tasks:
+  a: {do: a, onComplete: [{set: {n: "1"}}]}
+  b: {do: b, onComplete: [{set: {n: "1"}}]}
+  c: {type: transform, set: {z: data.n}, after: a}
+"""
+    (only,) = found(sum_is_read)
+    assert only.level == "error"
+    assert "`b` writes `data.n` and `c` reads it" in only.message
