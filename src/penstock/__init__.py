@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from penstock import sync
 from penstock.dsl.algebra import loop, nothing, task, when
 from penstock.dsl.compose import compose
@@ -29,10 +31,12 @@ from penstock.ports.runs import Change
 from penstock.ports.schedules import Debounce, Singleton
 from penstock.sdk.attempt import current
 from penstock.sdk.client import Engine, Run
-from penstock.sdk.context import Context
-from penstock.sdk.functions import workflow
+from penstock.sdk.marks import workflow
 from penstock.sdk.workflow import activity
 from penstock.wiring import open
+
+if TYPE_CHECKING:
+    from penstock.sdk.context import Context
 
 __all__ = [
     "Busy",
@@ -71,3 +75,12 @@ __all__ = [
     "when",
     "workflow",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is not needed by everybody is imported when it is asked for."""
+    if name == "Context":
+        from penstock.sdk.context import Context
+
+        return Context
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

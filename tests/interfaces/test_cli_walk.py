@@ -20,7 +20,14 @@ from penstock.cli.main import main, tree
 from support.postgres import Server
 
 WAITING = "id: waiting\ntasks:\n  approve: {type: signal}\n"
-APP = "from penstock import activity\n\n@activity\ndef nothing() -> None: ...\n"
+APP = """from penstock import Context, activity, workflow
+
+@activity
+def nothing() -> None: ...
+
+@workflow
+async def something(ctx: Context) -> None: ...
+"""
 GIVEN = {
     "id": "w", "definition": "waiting", "name": "approve", "key": "approve", "payload": "true", "data": "{}", "value": "true",
     "values": "a=1", "token": "WyJvcmRlci03IiwxLCJwYXkiLDFd", "begin": "2026-01-01", "end": "2026-01-02",
@@ -63,6 +70,8 @@ def given(path: tuple[str, ...], command: click.Command) -> list[str]:
     for each in command.params:
         assert each.name is not None
         if isinstance(each, click.Argument):
+            if each.name == "files" and not each.required:
+                continue  # it is about the database then
             if isinstance(each.type, click.Choice):
                 words.append(each.type.choices[0])
             else:

@@ -112,7 +112,7 @@ def _collected(source: Any, wanted: Callable[[Any], bool]) -> list[Any]:
 
 
 def _is_workflow(value: Any) -> bool:
-    from penstock.sdk.functions import is_workflow
+    from penstock.sdk.marks import is_workflow
 
     try:
         return callable(value) and is_workflow(value)

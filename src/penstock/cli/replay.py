@@ -40,7 +40,7 @@ PAGE = 500
 def replay_command(
     files: tuple[Path, ...], app: str, names: tuple[str, ...], newest: int, as_json: bool, url: str
 ) -> int:
-    """Tell stored histories to the code of today: would runs that are open go on?
+    """Tell stored histories to workflow functions: does the code fit?
 
     \b
     Example:

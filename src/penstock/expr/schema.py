@@ -12,7 +12,7 @@ import jsonschema_rs
 from penstock.errors import ExpressionError
 
 PROBLEMS_MAX = 5
-TIMES_MAX = 10_000
+TIMES_MAX = 20_000
 """Schemas that one value may be held against: those that `anyOf`, `$ref` and the like lead to."""
 PARTS_MAX = 1_000
 """Parts of a value of which all problems are looked for; of a larger one, the first."""

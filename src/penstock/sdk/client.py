@@ -30,7 +30,7 @@ from penstock.ports.schedules import Debounce, Schedules, Singleton
 from penstock.ports.store import Owner, Row
 from penstock.sdk.data import Data
 from penstock.sdk.filters import checked_query
-from penstock.sdk.functions import is_workflow, workflow_of
+from penstock.sdk.marks import is_workflow
 from penstock.sdk.projection import Projection
 from penstock.sdk.run import Run
 
@@ -396,6 +396,10 @@ def _asked(definition: Any, args: tuple[Any, ...], input: Any) -> tuple[Any, Any
     """What is to be started, with what, and how its result is read: a workflow function with its arguments, or a
     definition with one input."""
     if callable(definition) and is_workflow(definition):
+        from penstock.sdk.functions import (
+            workflow_of,
+        )  # late: who has no functions pays nothing for them
+
         made = workflow_of(definition)
         given = input if input is not None and not args else made.input_of(args, {})
         return made.name, given, made.read_result

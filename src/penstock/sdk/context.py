@@ -20,8 +20,8 @@ from msgspec import Raw
 from penstock.errors import Rejected, StepFailed, shown
 from penstock.model import intents as i
 from penstock.model.definition import Retry, Timeouts
-from penstock.sdk.functions import ATTRIBUTE as WORKFLOW
 from penstock.sdk.functions import workflow_of
+from penstock.sdk.marks import ATTRIBUTE as WORKFLOW
 from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Step, Update, here
 from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
 from penstock.sdk.workflow import name_of, names_of, seconds_of

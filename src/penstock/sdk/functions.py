@@ -4,74 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import lru_cache
-from typing import Any, TypeVar, overload
+from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
 from penstock.core.functions import FunctionPlan
-from penstock.errors import Rejected, shown
+from penstock.errors import Rejected
 from penstock.model.definition import Timeouts
 from penstock.model.run import Run
+from penstock.sdk.marks import ATTRIBUTE, Declared, check, invalid
 from penstock.sdk.replay import Replay
 from penstock.sdk.values import decoder_of_hint, hints_of
-from penstock.sdk.workflow import seconds_of
-
-F = TypeVar("F", bound=Callable[..., Any])
-ATTRIBUTE = "__penstock_workflow__"
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What `@workflow` said."""
-
-    name: str | None = None
-    timeout: float | None = None
-
-
-@overload
-def workflow(function: F, /) -> F: ...
-
-
-@overload
-def workflow(
-    *, name: str | None = None, timeout: float | timedelta | None = None
-) -> Callable[[F], F]: ...
-
-
-def workflow(
-    function: F | None = None,
-    /,
-    *,
-    name: str | None = None,
-    timeout: float | timedelta | None = None,
-) -> F | Callable[[F], F]:
-    """Make an `async def` a workflow: its steps are awaited calls of its Context, and a finished one is never executed
-    again. `timeout` bounds the whole run."""
-    if name is not None and not (type(name) is str and name):
-        raise _invalid(f"`name` of a workflow must be text, not {shown(name)}")
-    declared = Declared(name, None if timeout is None else seconds_of("timeout", timeout))
-
-    def decorate(function: F) -> F:
-        _check(function)
-        setattr(function, ATTRIBUTE, declared)
-        return function
-
-    return decorate if function is None else decorate(function)
-
-
-def is_workflow(function: Any) -> bool:
-    return isinstance(getattr(function, ATTRIBUTE, None), Declared)
 
 
 class Workflow:
     """A workflow function as registered."""
 
     def __init__(self, function: Callable[..., Awaitable[Any]]) -> None:
-        _check(function)
+        check(function)
         declared = getattr(function, ATTRIBUTE, None) or Declared()
         self.function = function
         self.name: str = declared.name or function.__name__
@@ -211,7 +163,7 @@ class Functions:
             made = workflow_of(each)
             before = self._known.get(made.name)
             if before is not None and before.function is not each:
-                raise _invalid(
+                raise invalid(
                     f"two workflows are named `{made.name}`",
                     hint="@workflow(name=…) gives one of them another",
                 )
@@ -242,23 +194,3 @@ class Functions:
 def workflow_of(function: Any) -> Workflow:
     """What is known of a function that `@workflow` has marked."""
     return Workflow(function)
-
-
-def _check(function: Any) -> None:
-    if not inspect.iscoroutinefunction(function):
-        name = getattr(function, "__qualname__", shown(function))
-        raise _invalid(
-            f"{name} is not a workflow: an `async def` is needed", hint="write `async def`"
-        )
-    parameters = list(inspect.signature(function).parameters.values())
-    if not parameters or parameters[0].kind in (
-        inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD,
-    ):  # fmt: skip
-        raise _invalid(
-            f"{function.__qualname__} takes no Context",
-            hint="its first parameter is its Context: `async def order(ctx: Context, …)`",
-        )
-
-
-def _invalid(message: str, *, hint: str | None = None) -> Rejected:
-    return Rejected("workflow-invalid", message, hint=hint)

@@ -77,7 +77,7 @@ def test_a_counterexample_is_told_under_the_picture() -> None:
 
 
 def test_a_long_id_stays_in_its_box() -> None:
-    name = "a" * 300
+    name = "a" * 200
     text = svg(
         load(f"id: it\ntasks: {{{name}: {{do: x}}, b: {{do: x, after: {name}}}}}\n").definition, []
     )

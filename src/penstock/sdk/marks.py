@@ -1,0 +1,78 @@
+"""`@workflow`: what was said of a function, kept in one attribute; nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, overload
+
+from penstock.errors import Rejected, shown
+from penstock.sdk.workflow import seconds_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+ATTRIBUTE = "__penstock_workflow__"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What `@workflow` said."""
+
+    name: str | None = None
+    timeout: float | None = None
+
+
+@overload
+def workflow(function: F, /) -> F: ...
+
+
+@overload
+def workflow(
+    *, name: str | None = None, timeout: float | timedelta | None = None
+) -> Callable[[F], F]: ...
+
+
+def workflow(
+    function: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | timedelta | None = None,
+) -> F | Callable[[F], F]:
+    """Make an `async def` a workflow: its steps are awaited calls of its Context, and a finished one is never executed
+    again. `timeout` bounds the whole run."""
+    if name is not None and not (type(name) is str and name):
+        raise invalid(f"`name` of a workflow must be text, not {shown(name)}")
+    declared = Declared(name, None if timeout is None else seconds_of("timeout", timeout))
+
+    def decorate(function: F) -> F:
+        check(function)
+        setattr(function, ATTRIBUTE, declared)
+        return function
+
+    return decorate if function is None else decorate(function)
+
+
+def is_workflow(function: Any) -> bool:
+    return isinstance(getattr(function, ATTRIBUTE, None), Declared)
+
+
+def check(function: Any) -> None:
+    if not inspect.iscoroutinefunction(function):
+        name = getattr(function, "__qualname__", shown(function))
+        raise invalid(
+            f"{name} is not a workflow: an `async def` is needed", hint="write `async def`"
+        )
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind in (
+        inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD,
+    ):  # fmt: skip
+        raise invalid(
+            f"{function.__qualname__} takes no Context",
+            hint="its first parameter is its Context: `async def order(ctx: Context, …)`",
+        )
+
+
+def invalid(message: str, *, hint: str | None = None) -> Rejected:
+    return Rejected("workflow-invalid", message, hint=hint)
