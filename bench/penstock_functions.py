@@ -1,7 +1,7 @@
 """Penstock: workflow functions beside definitions on the same store, and 100,000 steps in one function.
 
 Ratios are taken between neighbours in time, in one process: a round of each after the other, medians of all rounds. By
-processor time where others use the machine's processors too, by the clock for what one run waits for.
+processor time where others use the machine's processors too, also for what one run at a time takes.
 """
 
 from __future__ import annotations

@@ -50,14 +50,10 @@ async def test_stubs_take_the_place_of_activities() -> None:
         steps = await engine.steps(run)
         assert steps.calls("charge") == [["4242"]]
         assert steps.outputs("charge") == ["p-1"]
-        assert (
-            steps.lines
-            == [
-                'started order with {"card":"4242"}',
-                '    call charge#1 ["4242"], undo refund',
-            ]
-            or steps.lines[0] == '+0s started order with {"card":"4242"}'
-        )
+        assert steps.lines[:2] == [
+            '+0s started order with {"card":"4242"}',
+            '    call charge#1 ["4242"], undo refund',
+        ]
 
 
 async def test_what_a_history_says() -> None:

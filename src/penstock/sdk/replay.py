@@ -13,7 +13,6 @@ import traceback
 import uuid
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as Variables
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from penstock.sdk.functions import Workflow
     from penstock.sdk.guard import Guard
 
-PLACE: ContextVar[str] = ContextVar("penstock.scope", default="")
 Read = Callable[[bytes], Any]
 Place = tuple[CodeType, int]
 _frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
