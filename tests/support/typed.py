@@ -63,7 +63,7 @@ class Typing:
                 if "do" in task and not self.one_in(4):
                     self.kinds[id] = self.pick(*SCHEMAS)
                     task["outputSchema"] = SCHEMAS[self.kinds[id]][0]
-                if "do" in task and self.kinds.keys() & set(known) and self.one_in(3):
+                if "do" in task and self.kinds.keys() & set(known) and self.one_in(2):
                     self.feed(task, known)
                 known.append(id)
             self.ask(body, known)
@@ -77,14 +77,20 @@ class Typing:
         return f'tasks.{id}.status == "COMPLETED" && ({text})' if self.one_in(3) else text
 
     def feed(self, task: Document, known: list[str]) -> None:
+        """What it reads may not be there; what it computes may fail, if not for what the source returns."""
         id = self.source(known)
         given: Document = {"from": id}
-        if self.kinds[id] == "object":
-            given["path"] = self.pick("$.n", "$.s")
-            if self.one_in(2):
-                given["default"] = 0
-        elif self.one_in(2):
-            given = {"template": f"got ${{tasks.{id}.output}}"}
+        match self.pick("from", "template", "computed", "computed"):
+            case "template":
+                given = {"template": f"got ${{tasks.{id}.output}}"}
+            case "computed":
+                given = {"template": f"is it so? ${{{self.condition(known)}}}"}
+            case _ if self.kinds[id] == "object":
+                given["path"] = self.pick("$.n", "$.s")
+                if self.one_in(2):
+                    given["default"] = 0
+            case _:
+                pass
         task["inputs"] = {"p": given}
 
     def ask(self, body: Document, known: list[str]) -> None:
