@@ -9,7 +9,18 @@ from datetime import timedelta
 from typing import Any
 
 from crash import workload
-from crash.workload import Wanted, broken, flaky, length, step, step_in_thread, text, total, undo
+from crash.workload import (
+    Wanted,
+    broken,
+    deaf,
+    flaky,
+    length,
+    step,
+    step_in_thread,
+    text,
+    total,
+    undo,
+)
 from penstock import Context, Retry, StepFailed, workflow
 
 ACTIVITIES = workload.ACTIVITIES
@@ -143,6 +154,17 @@ async def quits(ctx: Context, n: int) -> None:
 
 
 @workflow
+async def hasty(ctx: Context, n: int) -> None:
+    """Cancelled while steps are under way that do not hear of it: what they did is undone, as all the rest."""
+    try:
+        await ctx.call(step, n, 1, undo=undo)
+        await asyncio.gather(*(ctx.call(deaf, n, undo=undo) for _ in range(3)))
+        await ctx.signal("never")
+    finally:
+        await ctx.call(length, "cleaned")
+
+
+@workflow
 async def parts(ctx: Context, n: int) -> None:
     """A parent that is cancelled while its child has done half."""
     await ctx.call(step, n, 1, undo=undo)
@@ -203,7 +225,7 @@ async def long(ctx: Context, n: int) -> int:
 
 
 WORKFLOWS = [
-    line, both, mapped, letters, nap, race, stubborn, saga, booked, family, trip, stages, quits, parts, cart, sender,
+    line, both, mapped, letters, nap, race, stubborn, saga, booked, family, trip, stages, quits, hasty, parts, cart, sender,
     receiver, made, parcel, long,
 ]  # fmt: skip
 DEFINITIONS: list[dict[str, Any]] = [
@@ -263,6 +285,7 @@ def _kinds() -> list[Callable[[int], Wanted]]:
         lambda i: stages(i, bad=False),
         lambda i: stages(i, bad=True),
         lambda i: run("quits", i, {"n": i}, must=("length#1", "total#1"), **stopped),
+        lambda i: run("hasty", i, {"n": i}, must=("length#1",), **stopped),
         lambda i: run("parts", i, {"n": i}, **stopped),
         lambda i: run(
             "cart", i, {}, ["tea", "cup"],

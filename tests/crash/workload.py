@@ -7,6 +7,7 @@ computed here in plain Python, not read from the engine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -93,6 +94,17 @@ async def flaky(value: int) -> int:
 
 
 @activity
+async def deaf(value: int) -> int:
+    """Told to stop, it does what it was to do all the same."""
+    words = _begin()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0.02)
+    await _during(words)
+    trace("end", *words)
+    return value
+
+
+@activity
 async def broken() -> None:
     _begin()
     raise Fail("broken for good", code="broken")
@@ -105,7 +117,7 @@ async def undo(value: int) -> None:
     trace("end", *words)
 
 
-ACTIVITIES = [step, step_in_thread, total, text, length, flaky, broken, undo]
+ACTIVITIES = [step, step_in_thread, total, text, length, flaky, deaf, broken, undo]
 
 N = {"from": "input", "path": "$.n"}
 

@@ -28,6 +28,7 @@ from penstock.model.codec import (  # noqa: E402
     encode_definition,
     encode_run,
 )
+from penstock.model.failure import Failure  # noqa: E402
 from penstock.model.run import Run  # noqa: E402
 from penstock.sdk.functions import Functions  # noqa: E402
 from support.world import NOON, Case, World, given, plan_of  # noqa: E402
@@ -511,6 +512,33 @@ async def travel(ctx: Context, where: str) -> None:
     if await ctx.signal("go", timeout=3600) and ctx.changed("wave"):
         ctx.set_attributes({"gone": True})
     await asyncio.Event().wait() if where == "nowhere" else await ctx.signal("back")
+
+
+@golden
+def told() -> Case:
+    """A workflow function that is cancelled while two steps are under way: one is done all the same, one stops."""
+    host = Functions([hasty])
+    case = Case(World(host.get("hasty").plan), "run", host.plan("hasty"))
+    case.flow.host = host
+    now = case.world.now
+    case.command(
+        c.StartRun(at=now, id="run", definition="hasty", version="function", input=b"null")
+    )
+    case.command(c.CancelRun(at=now + 1, reason="rain"))
+    case.command(c.CompleteTask(at=now + 2, key="book#1", attempt=1, output=b'"hotel"'))
+    case.command(c.CompleteTask(at=now + 3, key="sweep#1", attempt=1, output=b"null"))
+    stopped = Failure(code="cancelled", message="it has stopped")
+    case.command(c.FailTask(at=now + 4, key="book#2", attempt=1, failure=stopped))
+    case.command(c.CompleteTask(at=now + 5, key="book#1", attempt=1, output=b"null", undo=True))
+    return case
+
+
+@workflow
+async def hasty(ctx: Context) -> None:
+    try:
+        await asyncio.gather(*(ctx.call("book", each, undo="cancel") for each in "ab"))
+    finally:
+        await ctx.call("sweep")
 
 
 def digest(name: str) -> str:

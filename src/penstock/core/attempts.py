@@ -88,9 +88,10 @@ def record_progress(flow: Flow, command: c.RecordProgress) -> list[e.Event]:
 def defer_task(flow: Flow, command: c.DeferTask) -> list[e.Event]:
     """The attempt will be completed from outside."""
     key, attempt = command.key, command.attempt
-    if _present(flow, key, attempt, command.generation)[1].deferred:
+    state = _present(flow, key, attempt, command.generation)[1]
+    if state.deferred:
         return []
-    if flow.run.stopping is not None:
+    if flow.run.stopping is not None or state.told:
         failure = Failure(code=STOPPED, message=f"`{key}` is not waited for")
         return [_stopped(command.at, key, attempt, failure)]
     return [
@@ -138,7 +139,7 @@ def fail_task(flow: Flow, command: c.FailTask) -> list[e.Event]:
         return _fail_undo(flow, command)
     node, state = _present(flow, key, attempt, command.generation)
     progress = e.NULL if command.progress is None else Raw(command.progress)
-    if run.stopping is not None:
+    if run.stopping is not None or state.told:
         return [_stopped(command.at, key, attempt, failure, logs)]
     if command.died and (command.once or node.config.get("once")):
         return [_unknown(command.at, key, attempt, failure, logs)]
@@ -230,7 +231,7 @@ def lose_task(flow: Flow, command: c.LoseTask) -> list[e.Event]:
         state.status == RETRYING and state.due is not None and state.due > command.at
     ):
         return []  # it had not begun, or needs nobody here
-    if run.stopping is not None:
+    if run.stopping is not None or state.told:
         failure = Failure(code=STOPPED, message=f"`{key}` was lost while the run was being stopped")
         return [_stopped(command.at, key, attempt, failure)]
     if command.once or node.config.get("once"):

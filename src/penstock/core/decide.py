@@ -110,7 +110,7 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
                 e.DeadlineForeseen(at=command.at, deadline=run.deadline, expected=command.expected)
             ]
         case c.PauseRun():
-            if run.stopping is not None:
+            if run.stopping is not None or run.asked:
                 raise _stopping(run, "cannot be paused any more")
             if run.rewinding:
                 raise _rewinding(run)
@@ -126,7 +126,7 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
         case c.CancelRun():
             if run.cancel_requested:
                 return []
-            if run.stopping is not None:
+            if run.stopping is not None or run.asked:
                 raise _stopping(run, "needs no cancelling")
             return [
                 e.CancelRequested(
@@ -154,9 +154,11 @@ def decide(flow: Flow, command: c.Command) -> list[e.Event]:
 
 def _stopping(run: Run, what: str) -> Rejected:
     doing = "undoes what it did" if run.compensating else "waits for what is still under way"
+    if run.stopping is None:
+        doing = "cleans up"
     return Rejected(
         "run-stopping",
-        f"run {run.id} {what}: it {doing}, and then ends {run.stopping}",
+        f"run {run.id} {what}: it {doing}, and then ends {run.stopping or run.asked}",
         hint="`why` says what it waits for; terminate it to end it at once, with nothing more undone",
         run_id=run.id,
     )

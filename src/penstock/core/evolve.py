@@ -97,6 +97,7 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             path, scope, node, state = flow.locate(event.key)
             if event.cancelled:
                 flow.cancel_task(path, scope, node.id, state, links=False, tell=False)
+                functions.given_up(flow, scope, node.id, state)
             else:
                 flow.release(path, scope, node, state, tell=event.failure.code == "timeout")
                 flow.fail(path, scope, node, state, event.failure)

@@ -16,7 +16,7 @@ from penstock.core.program import NeedProgram, Told
 from penstock.core.values import encode
 from penstock.model import intents as i
 from penstock.model.definition import Compensate, Definition, Retry, Task, Timeouts
-from penstock.model.effects import Advance, Answer, Execute, OpenNext, StartChild
+from penstock.model.effects import Abandon, Advance, Answer, Execute, OpenNext, StartChild
 from penstock.model.events import AttributesChanged, Published, RunCompleted, SignalSent
 from penstock.model.failure import Failure
 from penstock.model.run import (
@@ -253,6 +253,9 @@ def _tell(flow: Flow, scope: Scope, node: Node, state: TaskState, kind: str, id:
     run = flow.run
     if run.stopping is not None:
         return
+    if state.told:
+        _forget(flow, scope, node.id)
+        return
     run.heard.append(
         i.Heard(
             kind,
@@ -264,6 +267,19 @@ def _tell(flow: Flow, scope: Scope, node: Node, state: TaskState, kind: str, id:
         )
     )
     _forget(flow, scope, node.id)
+
+
+def told(run: Run, key: str) -> bool:
+    """The attempt of that step was told to stop while its function cleans up."""
+    scope = run.scopes.get("")
+    state = None if scope is None else scope.tasks.get(key)
+    return state is not None and state.told
+
+
+def given_up(flow: Flow, scope: Scope, id: str, state: TaskState) -> None:
+    """An attempt that was told to stop has done so."""
+    if state.told and flow.run.stopping is None:
+        _forget(flow, scope, id)
 
 
 def _forget(flow: Flow, scope: Scope, id: str) -> None:
@@ -380,10 +396,16 @@ def _do(flow: Flow, intent: i.Intent) -> None:
         case i.Drop():
             scope = run.scopes[""]
             state = scope.tasks.get(intent.key)
-            if state is not None:
-                if state.status in OPEN_TASK:
-                    flow.cancel_task("", scope, intent.key, state, links=False)
-                _forget(flow, scope, intent.key)
+            if state is None:
+                return
+            if intent.gently and flow.in_flight(state):
+                # As `stop` does: it may be done before it hears of that, and is undone then.
+                state.told = True
+                flow.effects.append(Abandon(intent.key, state.attempt))
+                return
+            if state.status in OPEN_TASK:
+                flow.cancel_task("", scope, intent.key, state, links=False)
+            _forget(flow, scope, intent.key)
         case i.Note():
             pass
         case i.Send():
@@ -410,7 +432,10 @@ def _do(flow: Flow, intent: i.Intent) -> None:
             _give_up_steps(flow)
             flow.checks.append("")
         case i.Break():
-            flow.stop(FAILED, intent.failure)
+            asked = bool(run.asked)
+            if asked:
+                run.failure = None  # that it was asked to stop is not how it ended
+            flow.stop(FAILED, intent.failure, gently=asked, grace=flow.at + GRACE_SECONDS)
         case i.Stop():
             flow.stop(run.asked or CANCELLED, None, gently=True, grace=flow.at + GRACE_SECONDS)
         case i.Continue():

@@ -50,7 +50,7 @@ def handle_wait(flow: Flow, command: c.HandleWait) -> list[e.Event]:
     kind = _kind(node, state, command.at)
     if kind is None:
         raise _no_wait(flow, key, state.status)
-    if run.stopping is not None:
+    if run.stopping is not None or state.told:
         raise Rejected(
             "run-stopping", f"run {run.id} is being stopped: nothing in it is waited for any more"
         )

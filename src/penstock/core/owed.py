@@ -36,10 +36,10 @@ def owed(run: Run) -> list[Effect]:
         for id, state in scope.tasks.items():
             key = f"{path}/{id}" if path else id
             if state.attempt and state.status in (SCHEDULED, RUNNING, RETRYING):
-                if state.deferred and run.stopping is None:
+                stopping = run.stopping is not None or state.told
+                if state.deferred and not stopping:
                     continue  # nobody here is to do anything for it
                 due = state.due if state.status == RETRYING else None
-                stopping = run.stopping is not None
                 found.append(
                     Abandon(key, state.attempt) if stopping else Execute(key, state.attempt, due)
                 )

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.attempts import LOST_CAREFUL, POISON_LOSSES
+from penstock.core.functions import told
 from penstock.core.owed import owed
 from penstock.core.values import Need
 from penstock.engine import points
@@ -104,7 +105,7 @@ class Attempts:
         ticket = (run.id, effect.key, effect.attempt, False, run.generation)
         if ticket in self._jobs:
             self._tell(ticket)
-        elif run.stopping is not None:
+        elif run.stopping is not None or told(run, effect.key):
             failure = Failure(code="cancelled", message=f"`{effect.key}` was not begun any more")
             command = c.FailTask(
                 at=self._engine.clock.now(), key=effect.key, attempt=effect.attempt, failure=failure,

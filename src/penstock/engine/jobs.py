@@ -97,7 +97,7 @@ class Jobs:
             or state.status not in (SCHEDULED, RETRYING, RUNNING)
         ):
             return None
-        if run.stopping is not None:
+        if run.stopping is not None or state.told:
             return None
         if state.step is None:
             arguments, secrets = flow.arguments_of(path, scope, node, state)
@@ -174,4 +174,5 @@ def underway(flow: Flow, job: Job) -> bool:
         state = flow.locate(job.key)[3]
     except KeyError:
         return False
-    return state.started and state.attempt == job.attempt and run.stopping is None
+    stopping = run.stopping is not None or state.told
+    return state.started and state.attempt == job.attempt and not stopping

@@ -70,6 +70,8 @@ class Drop(_Intent, frozen=True, tag="drop"):
     """Nobody waits for that step any more."""
 
     key: str
+    gently: bool = False
+    """The run is asked to stop: an attempt that is under way is told, and if it is done all the same, it can be undone."""
 
 
 class Note(_Intent, frozen=True, tag="note"):

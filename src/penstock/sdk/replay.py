@@ -290,7 +290,7 @@ class Replay:
             return (yield from future)
         except asyncio.CancelledError:
             if self._open.pop(step.key, None) is not None:
-                self.want(i.Drop(step.key), place)
+                self.want(i.Drop(step.key, self._asked and type(step) is i.Call), place)
             raise
 
     def _arm(self, timer: Timer) -> None:
@@ -374,6 +374,8 @@ def _same(now: i.Intent, then: i.Intent) -> bool:
             return now.key == then.key
         case i.Await(), i.Await():
             return (now.key, now.name, now.update) == (then.key, then.name, then.update)
+        case i.Drop(), i.Drop():
+            return now.key == then.key
         case i.Child(), i.Child():
             return (
                 now.key == then.key

@@ -1,0 +1,198 @@
+"""Workflow functions that are asked to stop (SPEC 2.8, 4.4, 4.5): attempts that are under way end first, and what they did
+all the same is undone; what the function has in `finally` is done; then the rest is undone."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import Context, Fail, Retry, RunFailed, activity, workflow
+from penstock.adapters.memory import MemoryStore
+from penstock.testing.harness import SkipClock, harness
+
+done: list[str] = []
+begun: list[int] = []
+clock = SkipClock()
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    global clock
+    clock = SkipClock()
+    done.clear()
+    begun.clear()
+
+
+def engine_on(store: MemoryStore | None = None) -> Any:
+    store = store or MemoryStore(clock=clock.now)
+    return harness(workflows=WORKFLOWS, activities=ACTIVITIES, store=store, clock=clock)
+
+
+@activity
+async def note(what: str) -> str:
+    done.append(what)
+    return what
+
+
+@activity
+async def take_back(what: str) -> None:
+    done.append(f"undo {what}")
+
+
+@activity(retry=Retry(attempts=5, first=1, jitter=0))
+async def pay(seconds: float, how: str = "pays") -> str:
+    """Told to stop, it pays all the same, stops, or fails."""
+    attempt = penstock.current().job.attempt
+    begun.append(attempt)
+    try:
+        await clock.sleep(1000)
+    except asyncio.CancelledError:
+        await clock.sleep(seconds)
+        if how == "stops":
+            raise
+        if how == "fails":
+            raise ValueError("half way") from None
+    done.append("paid")
+    return "payment"
+
+
+@workflow
+async def order(ctx: Context, seconds: float, how: str = "pays") -> None:
+    await ctx.call(note, "begun", undo=take_back)
+    await ctx.call(pay, seconds, how, undo=take_back)
+
+
+@workflow(timeout=60)
+async def in_time(ctx: Context) -> None:
+    await ctx.call(pay, 2.0, undo=take_back)
+
+
+@workflow
+async def careful(ctx: Context, cleaning: float) -> None:
+    """Cleans up while what it waited for goes on to its end."""
+    try:
+        await asyncio.gather(ctx.call(pay, 2.0, undo=take_back), ctx.call(pay, 5.0, undo=take_back))
+    finally:
+        await ctx.call(note, "cleaning")
+        await ctx.sleep(cleaning)
+        await ctx.call(note, "cleaned")
+
+
+@workflow
+async def raising(ctx: Context) -> None:
+    try:
+        await ctx.call(pay, 2.0, undo=take_back)
+    except asyncio.CancelledError:
+        raise Fail("no cancelling here", code="stubborn") from None
+
+
+WORKFLOWS = [order, in_time, careful, raising]
+ACTIVITIES = [note, take_back, pay]
+
+
+async def stopped(function: Any, *args: Any) -> tuple[RunFailed, list[str]]:
+    async with engine_on() as engine:
+        run = await engine.start(function, *args)
+        await engine.settle()
+        await run.cancel(reason="enough")
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(run)
+        return failed.value, await engine.types(run)
+
+
+async def test_what_was_done_though_it_was_told_to_stop_is_undone() -> None:
+    failed, types = await stopped(order, 2.0)
+    assert failed.status == "CANCELLED"
+    assert done == ["begun", "paid", "undo payment", "undo begun"]
+    assert types.index("task_completed", 2) < types.index("undo_completed")
+
+
+@pytest.mark.parametrize("how", ["stops", "fails"])
+async def test_what_stops_or_fails_then_is_neither_tried_again_nor_undone(how: str) -> None:
+    failed, _ = await stopped(order, 2.0, how)
+    assert (failed.status, failed.failure.code) == ("CANCELLED", "cancelled")
+    assert done == ["begun", "undo begun"]
+    assert begun == [1]
+
+
+async def test_what_does_not_hear_is_given_up_after_its_grace() -> None:
+    failed, _ = await stopped(order, 500.0)
+    assert failed.status == "CANCELLED"
+    assert done[:2] == ["begun", "undo begun"]
+
+
+async def test_the_timeout_of_the_run_waits_for_what_is_under_way_too() -> None:
+    async with engine_on() as engine:
+        run = await engine.start(in_time)
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(run)
+        assert failed.value.status == "TIMED_OUT"
+        assert done == ["paid", "undo payment"]
+
+
+@pytest.mark.parametrize("cleaning", [0.5, 3.0, 20.0])
+async def test_attempts_end_while_the_function_cleans_up_and_all_of_them_before_anything_is_undone(
+    cleaning: float,
+) -> None:
+    failed, _ = await stopped(careful, cleaning)
+    assert failed.status == "CANCELLED"
+    assert sorted(done[:4]) == ["cleaned", "cleaning", "paid", "paid"]
+    assert done[4:] == ["undo payment", "undo payment"]
+
+
+async def test_what_the_function_raises_instead_is_how_it_ends_and_all_is_undone() -> None:
+    failed, _ = await stopped(raising)
+    assert (failed.status, failed.failure.code) == ("FAILED", "stubborn")
+    assert done == ["paid", "undo payment"]
+
+
+async def test_a_run_that_cleans_up_is_neither_paused_nor_asked_again() -> None:
+    async with engine_on() as engine:
+        run = await engine.start(careful, 60.0)
+        await engine.settle()
+        await run.cancel()
+        await engine.skip(seconds=10)
+        with pytest.raises(penstock.Rejected, match="cleans up, and then ends CANCELLED"):
+            await run.pause()
+        await run.cancel()  # a repeat, of no effect
+        with pytest.raises(RunFailed):
+            await engine.finish(run)
+        assert done.count("cleaned") == 1
+        late = await engine.start(in_time_and_clean)
+        await engine.skip(seconds=61)
+        with pytest.raises(penstock.Rejected, match="needs no cancelling"):
+            await late.cancel()
+
+
+@workflow(timeout=60)
+async def in_time_and_clean(ctx: Context) -> None:
+    try:
+        await ctx.sleep(timedelta(days=1))
+    finally:
+        await ctx.sleep(30)
+
+
+WORKFLOWS.append(in_time_and_clean)
+
+
+async def test_a_process_that_dies_meanwhile_does_not_begin_it_again() -> None:
+    store = MemoryStore(clock=clock.now)
+    async with engine_on(store) as engine:
+        run = await engine.start(careful, 3600.0, id="c")
+        await engine.settle()
+        await run.cancel()
+        await engine.settle()
+        await engine.skip(seconds=1)  # both are told, none has ended
+        assert {each.key for each in await run.why() if each.kind == "attempt"} == {
+            "pay#1",
+            "pay#2",
+        }
+    async with engine_on(store) as engine:
+        with pytest.raises(RunFailed, match="CANCELLED"):
+            await engine.finish(await engine.get("c"))
+        assert begun == [1, 1]
+        assert done.count("cleaned") == 1
