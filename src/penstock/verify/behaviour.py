@@ -152,7 +152,9 @@ class Behaviour:
             route = self.driver.route_to(fragment, trail)
             scenario = self.driver.drive(route, failing(code, target))
             if scenario is not None:
-                dead = self._dead_link(route) if code in ("no-end", "join-starved") else None
+                starved = scope.nodes[id] if code == "join-starved" else None
+                looks = starved is not None or code == "no-end"
+                dead = self._dead_link(route, starved) if looks else None
                 related: list[tuple[Path, str]] = []
                 if dead is not None and code == "no-end":
                     where, message = dead[0], f"{message}: {dead[1]} may be dead"
@@ -167,13 +169,19 @@ class Behaviour:
         reason = "no input and outputs were found that show it"
         self.subject.doubt(RULE, code, where, f"perhaps {message}: {reason}", HINTS[code], key=True)
 
-    def _dead_link(self, route: Route) -> tuple[Path, str] | None:
-        """The last link that was decided dead by its condition: where it stands, and its name."""
-        for guard, outcome in reversed(route.asks):
+    def _dead_link(self, route: Route, starved: Node | None) -> tuple[Path, str] | None:
+        """The last link that was decided dead by its condition, of those into a starved join the first: where it
+        stands, and its name."""
+        dead = {id(guard) for guard, outcome in route.asks if outcome is False}
+        asked = [guard for guard, outcome in reversed(route.asks) if outcome is False]
+        if starved is not None:
+            into = [edge.guard for edge in starved.arrivals if edge.guard is not None]
+            asked = [g for g in into if id(g) in dead or not g.expression.reads]
+        for guard in asked:
             for scope in self.subject.plan.scopes.values():
                 for node in scope.nodes.values():
                     for out in node.outs:
-                        if outcome is False and out.edge.guard is guard:
+                        if out.edge.guard is guard:
                             path = (*place(scope, node.id)[:-2], "links", out.edge.index)
                             return path, f"the link `{out.edge.name}`"
         return None

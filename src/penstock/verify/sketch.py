@@ -178,7 +178,8 @@ class Sketch(Flow):
             taken = out.edge.index in way.taken
             if taken and out.role != INTERNAL and out.edge.on == "error":
                 scope.left = True
-            self.route(path, scope, out, taken)
+            # The link's own source is inside: whether this is what an `always` link led to is known of the whole.
+            self.route(path, scope, out, taken, rescue=taken and state.rescue)
 
     def fail(  # type: ignore[override]
         self, path: str, scope: Scope, node: Node, state: TaskState, failure: Failure

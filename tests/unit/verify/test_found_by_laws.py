@@ -207,12 +207,37 @@ links:
   - {from: next, to: last}
 """,
     ),
+    "behind a natural loop that an always link leads to": (
+        "last",
+        """tasks:
+  a: {do: x}
+  b: {do: x}
+  starved: {do: x, join: all}
+  first: {do: x}
+  second: {do: x}
+  last: {do: x}
+links:
+  - {from: a, to: starved, when: "false"}
+  - {from: b, to: starved}
+  - {from: starved, to: first, on: always}
+  - {from: first, to: second}
+  - {from: second, to: first, when: iteration < 3}
+  - {from: second, to: last}
+""",
+    ),
 }
 
 
 @pytest.mark.parametrize(("id", "text"), RESCUED.values(), ids=RESCUED.keys())
 def test_what_an_always_link_leads_to_can_run(id: str, text: str) -> None:
     assert runs(text, id)
+
+
+def test_a_starved_join_points_to_its_own_dead_link() -> None:
+    text = RESCUED["behind a natural loop that an always link leads to"][1]
+    found = verify(load("id: it\n" + text)).errors
+    (starved,) = [finding for finding in found if finding.code == "join-starved"]
+    assert [related.place.line for related in starved.related] == [10]
 
 
 def test_all_of_these_can_be_verified_whole() -> None:
