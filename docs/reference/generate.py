@@ -28,6 +28,7 @@ NOTE = "Generated from the code by `make docs`; do not edit."
 ENVIRONMENT = {
     "PENSTOCK_STORE": "The database of every command that takes `--store`.",
     "PENSTOCK_AUDIT_KEY": "`audit_key` of the engines that commands open.",
+    "PENSTOCK_SECRET_NAME": "The value of `{secret: NAME}` for what `penstock run` and `serve` execute.",
     "PENSTOCK_DEBUG": "If set, commands show tracebacks and all that the engine logs.",
     "NO_COLOR": "If set, commands write no colours.",
     "FORCE_COLOR": "If set, commands write colours into pipes too.",
@@ -80,7 +81,7 @@ def settings_page() -> str:
             meanings[each.name],
         ))  # fmt: skip
     read = {
-        name
+        f"{name}NAME" if name.endswith("_") else name
         for file in SOURCE.rglob("*.py")
         for name in re.findall(r"\bPENSTOCK_[A-Z_]+", file.read_text(encoding="utf-8"))
     }

@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 from penstock import activity
+from penstock.cli.main import main
 from penstock.testing.harness import Harness, harness
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -169,6 +170,13 @@ async def test_a_ticket_ends_when_the_customer_is_silent() -> None:
         await run.submit("talk[2]/answer", {"text": "try that"}, by="bob")
         await engine.finish(run)
     assert world.calls == ["triage_ticket", "send_mail", "send_mail", "send_survey"]
+
+
+@pytest.mark.parametrize("example", ["approval", "pipeline", "settlement", "ticket"])
+def test_the_office_has_all_that_an_example_does(example: str) -> None:
+    """As the first lines of the example say: its activities are there and take what they are given."""
+    said = main(["verify", str(EXAMPLES / f"{example}.yaml"), "--app", str(EXAMPLES / "office.py")])
+    assert not said
 
 
 async def test_a_report_comes_every_evening_and_at_the_end_of_the_month() -> None:

@@ -242,6 +242,21 @@ def test_run_prints_the_result_on_stdout_and_the_events_on_stderr(tool: Tool) ->
     assert "COMPLETED in" in said.err
 
 
+def test_secrets_come_from_the_environment_and_stand_in_no_event(
+    tool: Tool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "vault.py").write_text(
+        "from penstock import activity\n\n@activity\nasync def weigh(key: str) -> int:\n    return len(key)\n"
+    )
+    text = "id: vault\ntasks:\n  weigh: {do: weigh, inputs: {key: {secret: API_KEY}}}\noutputs: {n: tasks.weigh.output}\n"
+    (folder / "vault.yaml").write_text(text)
+
+    assert "error[secret-missing]" in tool("run", "vault.yaml", "--app", "vault.py").err
+    monkeypatch.setenv("PENSTOCK_SECRET_API_KEY", "open-sesame")
+    assert tool("run", "vault.yaml", "--app", "vault.py", "--again").json == {"n": 11}
+    assert "open-sesame" not in tool("history", "vault.2", "--json").out
+
+
 @pytest.mark.parametrize("given", [["n=5"], ["@in.json"], ['{"n": 1}', "n=5"], ['{"n":5}']])
 def test_input_comes_as_json_as_a_file_or_as_pairs(
     tool: Tool, folder: Path, given: list[str]

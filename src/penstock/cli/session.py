@@ -173,11 +173,17 @@ def patience(url: str) -> Generator[Callable[[], None]]:
         later.cancel()
 
 
+def _secret(name: str) -> str | None:
+    """`{secret: NAME}` is the variable PENSTOCK_SECRET_NAME of the environment, looked up when it is wanted."""
+    return os.environ.get(f"PENSTOCK_SECRET_{name}")
+
+
 @asynccontextmanager
 async def engine_of(url: str, **options: Any) -> AsyncGenerator[Engine]:
-    """As `penstock.open` gives it."""
+    """As `penstock.open` gives it, with the secrets of the environment."""
     from penstock.wiring import open
 
+    options.setdefault("secrets", _secret)
     with patience(url) as arrived:
         async with open(url, **options) as engine:
             arrived()
