@@ -13,10 +13,14 @@ class SystemClock:
     def now(self) -> float:
         return time.time()
 
+    def ticks(self) -> float:
+        return time.monotonic()
+
     def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
-        """The wall clock may be set back or forth meanwhile; whoever is called looks at `now()` again."""
-        loop = asyncio.get_running_loop()
-        return loop.call_later(max(0.0, when - time.time()), callback)
+        return asyncio.get_running_loop().call_later(max(0.0, when - time.time()), callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
+        return asyncio.get_running_loop().call_later(seconds, callback)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

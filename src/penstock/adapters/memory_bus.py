@@ -273,8 +273,8 @@ class MemoryBus:
         if not pending:
             return
         late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        handle = self.clock.call_at(
-            self.clock.now() + ACKNOWLEDGED_SECONDS_MAX,
+        handle = self.clock.call_later(
+            ACKNOWLEDGED_SECONDS_MAX,
             lambda: None if late.done() else late.set_result(None),
         )
         everyone = asyncio.ensure_future(asyncio.gather(*pending))

@@ -275,7 +275,7 @@ class Attempts:
     def _be_patient(self, ticket: Ticket) -> None:
         limit = None if ticket[3] else self._patience(ticket)
         if limit is not None:
-            self._engine.timers.add(self._engine.clock.now() + limit, self._waited, ticket, limit)
+            self._engine.timers.after(limit, self._waited, ticket, limit)
 
     def _patience(self, ticket: Ticket) -> float | None:
         """How long the attempt may wait for a place (`scheduleToStart`)."""
@@ -358,7 +358,7 @@ class Attempts:
         self._fresh[ticket] = None
         if not self._pulsing:
             self._pulsing = True
-            engine.timers.add(job.started_at + LONG_SECONDS, self._pulse)
+            engine.timers.after(LONG_SECONDS, self._pulse)
         return True
 
     def _job(self, entry: Entry, ticket: Ticket) -> Job | None:
@@ -391,11 +391,12 @@ class Attempts:
         if waiting[0] < POISON_LOSSES - 1:
             return True
         calm = self._engine.owned_at + CALM_SECONDS
-        if calm <= self._engine.clock.now():
+        left = calm - self._engine.clock.ticks()
+        if left <= 0:
             return True
         if self._calm_at != calm:
             self._calm_at = calm
-            self._engine.timers.add(calm, self._next_careful)
+            self._engine.timers.after(left, self._next_careful)
         return False
 
     def suspect(self, run_id: str, key: str) -> bool:
@@ -438,9 +439,7 @@ class Attempts:
             await engine.history.bring(entry.flow, entry.row.key, refs)
         except PenstockError:
             self._drop(ticket)
-            engine.timers.add(
-                engine.clock.now() + AGAIN_SECONDS, engine.post, ticket[0], Item(None)
-            )
+            engine.timers.after(AGAIN_SECONDS, engine.post, ticket[0], Item(None))
             raise
         finally:
             self._bringing.discard(ticket)
@@ -568,4 +567,4 @@ class Attempts:
             del fresh[ticket]
         self._pulsing = bool(fresh)
         if fresh:
-            engine.timers.add(begun + LONG_SECONDS, self._pulse)
+            engine.timers.after(min(LONG_SECONDS, begun + LONG_SECONDS - now), self._pulse)

@@ -47,6 +47,8 @@ class Commits:
         """What is being committed."""
         self.again: list[tuple[str, Item]] = []
         """What the store could not take, until it is tried again."""
+        self._token: int | None = None
+        """Of the owner that took what is being committed; None if it was not the owner then (SPEC 4.8)."""
 
     async def run(self) -> None:
         """The loop: all that is ready makes one commit."""
@@ -67,8 +69,15 @@ class Commits:
             log.exception("engine.broken")
             self.abandon(error)
 
+    def taking(self) -> None:
+        """What is taken now is decided as the owner that this process is at this moment, whatever happens meanwhile: one
+        that is taken over from before it writes must be refused."""
+        owner = self._engine.owner
+        self._token = None if owner is None else owner.token
+
     async def _commit(self) -> None:
         engine = self._engine
+        self.taking()
         ready, mail = self._inbox.ready, self._inbox.mail
         batch: list[tuple[str, list[Item]]] = []
         absent: list[str] = []
@@ -109,11 +118,11 @@ class Commits:
 
     def _asked_for(self, items: list[Item]) -> list[Item]:
         """What somebody waits for. The rest this process did as the owner, which it is no longer: it counts no more."""
-        past = [item for item in items if item.future is None and item.command is not None]
+        past = [item for item in items if _of_owner(item)]
         if not past:
             return items
         self.fail(past, PenstockError("another process owns the database"))
-        return [item for item in items if item.future is not None or item.command is None]
+        return [item for item in items if not _of_owner(item)]
 
     async def _decide(self, batch: list[tuple[str, list[Item]]]) -> None:
         """Take the turn of each run and write what they gave: in one commit, or in several if it is much."""
@@ -203,7 +212,6 @@ class Commits:
     def _append_with(
         self, entry: Entry, payloads: list[bytes], blobs: dict[bytes, bytes]
     ) -> Append:
-        engine = self._engine
         run, row = entry.flow.run, entry.row
         expected = row.revision
         row.status, row.revision, row.version = run.status, run.revision, run.version
@@ -224,7 +232,7 @@ class Commits:
                 row.parent = f"{run.parent}\n{run.parent_key}"
         return Append(
             row=row, expected=expected, payloads=payloads, previous=entry.hash, blobs=blobs,
-            token=None if engine.owner is None else engine.owner.token,
+            token=self._token,
         )  # fmt: skip
 
     def stored(self, entry: Entry, append: Append, result: Appended) -> None:
@@ -277,7 +285,7 @@ class Commits:
             self.fail(items, error)
             return
         for item in items:
-            if isinstance(error, Fenced) and item.future is None:
+            if isinstance(error, Fenced) and _of_owner(item):
                 # What this process did as the owner counts no more; what it was asked for does.
                 self.fail([item], error)
                 continue
@@ -286,7 +294,7 @@ class Commits:
                 self.fail([item], error)
             else:
                 self._inbox.post(run_id, item)
-        if self._engine.owner is not None and not isinstance(error, Fenced):
+        if self._engine.owner is not None:
             self._inbox.post(run_id, Item(None))
 
     def store_failed(self, taken: Sequence[tuple[str, list[Item]]], error: StoreError) -> None:
@@ -305,7 +313,7 @@ class Commits:
                 elif item.command is not None:
                     again.append((run_id, item))
             again.append((run_id, Item(None)))  # one, however often the store has failed
-        self._engine.timers.add(self._engine.clock.now() + AGAIN_SECONDS, self.post_again)
+        self._engine.timers.after(AGAIN_SECONDS, self.post_again)
 
     def post_again(self) -> None:
         """What the store could not take is tried once more."""
@@ -351,3 +359,9 @@ class Commits:
         for run_id in passive[: max(excess, engine.settings.cache_runs // 10)]:
             del self._cache[run_id]
             engine.programs.forget(run_id)
+
+
+def _of_owner(item: Item) -> bool:
+    """Only an owner says this: nobody asked for it, or it is that an attempt begins."""
+    command = item.command
+    return command is not None and (item.future is None or isinstance(command, c.StartTask))

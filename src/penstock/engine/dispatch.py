@@ -199,10 +199,10 @@ class Dispatch:
         while queue.waiting and not queue.full():
             now = self._clock.now()
             rate = queue.rate
-            if rate is not None and rate.due() > now:
+            if rate is not None and (left := rate.due() - self._clock.ticks()) > 0:
                 if not queue.armed:
                     queue.armed = True
-                    self._timers.add(rate.due(), self._refilled, queue)
+                    self._timers.after(left, self._refilled, queue)
                 return False
             waiting = queue.pop(now, high_only=queue.high_only())
             if waiting is None:
@@ -218,7 +218,7 @@ class Dispatch:
                 continue
             self._took(queue, waiting)
             if rate is not None:
-                rate.took(now)
+                rate.took(self._clock.ticks())
             return True
         return False
 
@@ -367,10 +367,11 @@ class Dispatch:
                 f"a place in {name}: what is left ({kept}) is kept for high priority, {others}",
                 None,
             )
-        if queue.rate is not None and queue.rate.due() > self._clock.now():
+        left = 0.0 if queue.rate is None else queue.rate.due() - self._clock.ticks()
+        if queue.rate is not None and left > 0:
             return (
                 f"the rate of {name}: {queue.rate.per_second:g} per second, {others}",
-                queue.rate.due(),
+                self._clock.now() + left,
             )
         return (
             f"a place in this node ({name}): {self.running} of {self.limit} taken, {others}",

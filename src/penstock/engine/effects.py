@@ -218,7 +218,7 @@ class Effects:
             engine.open_runs = await engine.store.count(Query(status="OPEN"))
         except StoreError:
             # Nobody else remembers that these were not looked at: the engine's position is past them.
-            engine.timers.add(engine.clock.now() + AGAIN_SECONDS, self._look_again, after, before)
+            engine.timers.after(AGAIN_SECONDS, self._look_again, after, before)
             raise
 
     def _look_again(self, after: int, before: int) -> None:

@@ -219,7 +219,7 @@ class Engine:
 
     def own(self, owner: Owner, position: int) -> None:
         """This process is the owner from now on; what it remembers may be old."""
-        self.owner, self.position, self.owned_at = owner, position, self.clock.now()
+        self.owner, self.position, self.owned_at = owner, position, self.clock.ticks()
         self.effects.take_over()
         self._settled.clear()
         self.open_runs = 0
@@ -327,8 +327,9 @@ class Engine:
     # --- for others ------------------------------------------------------------------------------------------
 
     def lost_ownership(self, error: Fenced) -> None:
-        """A newer owner exists: nothing that is under way here counts any more."""
-        if self.owner is None:
+        """A newer owner exists: nothing that is under way here counts any more. Unless that is this very process, and what
+        was refused is from before it was taken over from."""
+        if self.owner is None or error.token < self.owner.token:
             return
         log.error("owner.fenced", extra={"error": str(error)})
         self.disown()

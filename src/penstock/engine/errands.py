@@ -72,9 +72,7 @@ class Errands:
         if error is not None:
             log.error("errand.failed", exc_info=error)
             if run_id is not None and isinstance(error, PASSING):
-                self._engine.timers.add(
-                    self._engine.clock.now() + AGAIN_SECONDS, self._engine.post, run_id, Item(None)
-                )
+                self._engine.timers.after(AGAIN_SECONDS, self._engine.post, run_id, Item(None))
 
     async def start_child(self, run_id: str, key: str) -> None:
         """The child has the id that its parent's key gives it, so that starting it twice is starting it once."""

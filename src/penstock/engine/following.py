@@ -178,7 +178,7 @@ class Following:
         self._wake(others=others)
         if self._followers and not self._telling and self._engine.owner is not None:
             self._telling = True
-            self._engine.timers.add(self._engine.clock.now() + TELL_SECONDS, self._tell_followers)
+            self._engine.timers.after(TELL_SECONDS, self._tell_followers)
 
     def _wake(self, *, others: bool) -> None:
         for wake in list(self._wakes):

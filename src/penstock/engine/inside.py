@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine import points
 from penstock.engine.inbox import Item
-from penstock.errors import Fenced, Rejected, StoreError
+from penstock.errors import Fenced, PenstockError, Rejected, StoreError
 from penstock.model import commands as c
 from penstock.model.events import Event, TaskCompleted, UndoCompleted
 from penstock.model.failure import failure_of
@@ -180,7 +180,7 @@ class Inside:
             transaction = await transactions.begin(seconds_max=job.start_to_close or LIMIT_SECONDS)
         except StoreError as error:
             log.warning("transaction.waits", extra={"run": job.run_id, "error": str(error)})
-            engine.timers.add(engine.clock.now() + AGAIN_SECONDS, self.begin, job)
+            engine.timers.after(AGAIN_SECONDS, self.begin, job)
             return
         job.connection = transaction.connection
         if points.reach is not None:
@@ -201,7 +201,12 @@ class Inside:
         complete = item.command
         assert isinstance(complete, c.CompleteTask)
         whole = False
+        engine.commits.taking()
         try:
+            if engine.owner is None:  # done as the owner, which this process is no longer
+                whole = True
+                engine.commits.fail([item], PenstockError("another process owns the database"))
+                return
             made = await engine.turns.take(run_id, [item])
             if made is None:
                 return

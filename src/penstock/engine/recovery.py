@@ -25,6 +25,8 @@ RENEW_SECONDS = 2.0
 SAY_SECONDS = 0.2
 LEASE_SECONDS = 6.0
 """An owner that has not renewed for so long may be taken over from, if its process lives or not (SPEC 4.8)."""
+SET_SECONDS = 0.5
+"""A wall clock that went forth by so much more than was slept may have been set."""
 STANDBY_SECONDS = 0.5
 CHUNK = 500
 
@@ -105,9 +107,7 @@ class Ownership:
         # written in between is looked at once more.
         head = await engine.store.head()
         # Only if it cannot be had at once: a process that is dead owns nothing, however long it has been silent.
-        saying = engine.clock.call_at(
-            engine.clock.now() + SAY_SECONDS, lambda: self._say_who_is_silent(before)
-        )
+        saying = engine.clock.call_later(SAY_SECONDS, lambda: self._say_who_is_silent(before))
         try:
             owner = await engine.store.claim(engine.node, self._address)
         finally:
@@ -217,9 +217,13 @@ class Ownership:
     async def _renew(self, token: int) -> None:
         """The lease, whatever else the owner is at: a recovery of many runs, a look around, a store with a long line."""
         engine = self._engine
+        seen = engine.clock.now()
         while self._owned(token) is not None:
             try:
                 await engine.clock.sleep(RENEW_SECONDS)
+                before, seen = seen, engine.clock.now()
+                if seen - before > RENEW_SECONDS + SET_SECONDS:
+                    engine.timers.look()  # the clock was set forth, or the machine slept
                 owner = self._owned(token)
                 if owner is not None:
                     pulse = self._pulse = await engine.store.pulse(owner)

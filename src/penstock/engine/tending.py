@@ -127,7 +127,7 @@ class Tending:
             tries = self._tries[key] = self._tries.get(key, 0) + 1
             log.warning("record.again", extra={"kind": kind, "record": id, "error": str(error)})
             pause = min(AGAIN_SECONDS_MAX, AGAIN_SECONDS * 2 ** min(tries - 1, 10))
-            self._engine.timers.add(self._engine.clock.now() + pause, self.look, kind, id)
+            self._engine.timers.after(pause, self.look, kind, id)
         except PenstockError as error:
             log.error("record.failed", extra={"kind": kind, "record": id, "error": str(error)})
         finally:

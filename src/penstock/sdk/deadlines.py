@@ -30,7 +30,7 @@ class Deadlines(Generic[T]):
         self._lanes: dict[float, _Lane[T]] = {}
 
     def add(self, item: T, limit: float) -> None:
-        due = self._clock.now() + limit
+        due = self._clock.ticks() + limit
         lane = self._lanes.get(limit)
         if lane is None:
             lane = self._lanes[limit] = _Lane()
@@ -46,11 +46,12 @@ class Deadlines(Generic[T]):
             del self._lanes[limit]
 
     def _arm(self, lane: _Lane[T], limit: float, due: float) -> None:
-        lane.handle = self._clock.call_at(due, lambda: self._expire(lane, limit))
+        left = due - self._clock.ticks()
+        lane.handle = self._clock.call_later(left, lambda: self._expire(lane, limit))
 
     def _expire(self, lane: _Lane[T], limit: float) -> None:
         lane.handle = None
-        now = self._clock.now()
+        now = self._clock.ticks()
         over: list[T] = []
         for item, due in lane.due.items():
             if due > now:

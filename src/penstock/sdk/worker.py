@@ -283,8 +283,9 @@ class LocalActivities:
             # Not one step of it was taken: it waits for its turn, and will not get one.
             loop.call_soon(self._settle, execution, _cancelled(execution))
         self._disarm(execution)
-        until = self._clock.now() + CANCEL_GRACE_SECONDS
-        execution.handle = self._clock.call_at(until, lambda: self._give_up(execution))
+        execution.handle = self._clock.call_later(
+            CANCEL_GRACE_SECONDS, lambda: self._give_up(execution)
+        )
 
     async def close(self, *, drain_seconds: float) -> None:
         self._closing = True
@@ -368,7 +369,7 @@ class LocalActivities:
 
     def heard(self, execution: Execution) -> None:
         """A heartbeat, in the loop or in any thread."""
-        execution.beat_at = self._clock.now()
+        execution.beat_at = self._clock.ticks()
         if threading.get_ident() == self._ident:
             self._tell(execution)
         elif not execution.beating:
@@ -381,7 +382,7 @@ class LocalActivities:
 
     def _heard_of_child(self, execution: Execution, progress: Any) -> None:
         execution.progress = progress
-        execution.beat_at = self._clock.now()
+        execution.beat_at = self._clock.ticks()
         self._tell(execution)
 
     def _logged_by_child(self, execution: Execution, lines: list[Numbered]) -> None:
@@ -467,7 +468,7 @@ class LocalActivities:
 
     async def _drain(self, seconds: float) -> None:
         self._empty = asyncio.Event()
-        handle = self._clock.call_at(self._clock.now() + seconds, self._empty.set)
+        handle = self._clock.call_later(seconds, self._empty.set)
         try:
             await self._empty.wait()
         finally:
@@ -488,7 +489,7 @@ class LocalActivities:
         if heartbeat is None:
             heartbeat = served.heartbeat
         if heartbeat is not None:
-            execution.beat_at = self._clock.now()
+            execution.beat_at = self._clock.ticks()
             self._await_beat(execution, heartbeat)
 
     def _disarm(self, execution: Execution) -> None:
@@ -507,12 +508,12 @@ class LocalActivities:
         self._abandon(execution, Broken(failure, execution.entry.served.retry))
 
     def _await_beat(self, execution: Execution, limit: float) -> None:
-        due = execution.beat_at + limit
-        execution.handle = self._clock.call_at(due, lambda: self._check_beat(execution, limit))
+        left = execution.beat_at + limit - self._clock.ticks()
+        execution.handle = self._clock.call_later(left, lambda: self._check_beat(execution, limit))
 
     def _check_beat(self, execution: Execution, limit: float) -> None:
         execution.handle = None
-        if execution.beat_at + limit > self._clock.now():
+        if execution.beat_at + limit > self._clock.ticks():
             self._await_beat(execution, limit)
             return
         message = f"activity `{execution.entry.name}` gave no heartbeat for {limit:g} s"

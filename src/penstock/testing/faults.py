@@ -95,6 +95,12 @@ class NodeClock:
     def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
         return self._loop.call_later(max(0.0, when - self.now()), callback)
 
+    def ticks(self) -> float:
+        return self._loop.time()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
+        return self._loop.call_later(seconds, callback)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -58,6 +58,12 @@ class SkipClock:
             asyncio.get_running_loop().call_soon(self.fire)
         return handle
 
+    def ticks(self) -> float:
+        return self._now
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> SkipHandle:
+        return self.call_at(self._now + seconds, callback)
+
     async def sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.call_at(

@@ -40,6 +40,12 @@ class ManualClock:
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
+    def ticks(self) -> float:
+        return self._now
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self.call_at(self._now + seconds, callback)
+
     async def sleep(self, seconds: float) -> None:
         woken = asyncio.Event()
         self.call_at(self._now + seconds, woken.set)
