@@ -1,19 +1,21 @@
 """Mutation: 30 good definitions, each broken in 10 random ways; what the verifier says of each, and what is so.
 
 What is so is decided without the verifier: by runs (`support/trials.py`). `make mutation` judges all of them and writes
-mutation.json and docs/concepts/mutation.md (`mutation_page.py`); with NAME and NUMBER it shows one. It takes minutes.
+mutation.json and docs/concepts/mutation.md (`mutation_page.py`); with NAME and NUMBER it shows one, with `--seed` it breaks them
+in other ways. It takes minutes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import pathlib
 import re
-import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from penstock.core.plan import Plan
@@ -92,8 +94,8 @@ def readable(document: Document) -> bool:
     return loaded is not None and not any(f.level == "error" for f in findings)
 
 
-def broken(path: pathlib.Path, count: int = EACH) -> list[Mutant]:
-    return mutants(base(path), count, f"{SEED}/{path.stem}", readable)
+def broken(path: pathlib.Path, count: int = EACH, seed: object = SEED) -> list[Mutant]:
+    return mutants(base(path), count, f"{seed}/{path.stem}", readable)
 
 
 def watched(loaded: Loaded, runs: int, *, refused: bool = False) -> dict[Seen, str]:
@@ -192,32 +194,48 @@ def refuse(loaded: Loaded, found: Verification, seen: dict[Seen, str]) -> list[s
     return wrong
 
 
-def judged_of(path: pathlib.Path, count: int = EACH, runs: int = RUNS) -> list[Judged]:
+def judged_of(
+    path: pathlib.Path, count: int = EACH, runs: int = RUNS, seed: object = SEED
+) -> list[Judged]:
     """All mutants of one definition."""
     loaded = load_file(path)
     before = watched(loaded, runs)
     said = {told(f) for f in verify(loaded).findings}
     return [
         judge(path, number, mutant, before, said, runs)
-        for number, mutant in enumerate(broken(path, count), 1)
+        for number, mutant in enumerate(broken(path, count, seed), 1)
     ]
 
 
-def all_judged() -> list[Judged]:
+def all_judged(seed: object = SEED) -> list[Judged]:
     done: list[Judged] = []
     with ProcessPoolExecutor(2) as pool:
-        for path, each in zip(GOOD, pool.map(judged_of, GOOD), strict=True):
+        for path, each in zip(GOOD, pool.map(partial(judged_of, seed=seed), GOOD), strict=True):
             done += each
             print(f"{path.stem:14} {dict(Counter(one.verdict for one in each))}", flush=True)
     return done
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        show(sys.argv[1], int(sys.argv[2]))
+    parser = argparse.ArgumentParser(
+        description="Without arguments: all of it, and the page is written."
+    )
+    parser.add_argument("definition", nargs="?", help="show one mutant of this one")
+    parser.add_argument("number", nargs="?", type=int, default=1)
+    parser.add_argument(
+        "--seed", default=SEED, help="break them in other ways; the page stays as it is"
+    )
+    given = parser.parse_args()
+    if given.definition is not None:
+        show(given.definition, given.number, given.seed)
         return
-    done = all_judged()
+    done = all_judged(given.seed)
     print(dict(Counter(each.verdict for each in done)))
+    if given.seed != SEED:
+        for each in done:
+            for words in (*each.missed, *each.false):
+                print(f"{each.verdict} {each.definition} {each.number} ({each.words}): {words}")
+        return
     records = [recorded(each) for each in done]
     RECORD.write_text(json.dumps(records, indent=1) + "\n")
     PAGE.write_text(page(records))
@@ -231,11 +249,11 @@ def recorded(judged: Judged) -> dict[str, Any]:
     return record
 
 
-def show(name: str, number: int) -> None:
+def show(name: str, number: int, seed: object) -> None:
     path = HERE / "good" / f"{name}.yaml"
     loaded = load_file(path)
     said = {told(f) for f in verify(loaded).findings}
-    mutant = broken(path)[number - 1]
+    mutant = broken(path, seed=seed)[number - 1]
     judged = judge(path, number, mutant, watched(loaded, RUNS), said)
     print(json.dumps(asdict(judged), indent=1))
     made, _ = attempt_document(mutant.document)
