@@ -46,12 +46,17 @@ TESTS = str(pathlib.Path(__file__).parents[1])
 WAYS = {"command": COMMAND, "engine": f"TESTS = {TESTS!r}\n{ENGINE}"}
 
 
-def answered(path: pathlib.Path, text: str | bytes, way: str = "command") -> list[list[Any]]:
+def answered(
+    path: pathlib.Path,
+    text: str | bytes,
+    way: str = "command",
+    processor_seconds: int = PROCESSOR_SECONDS_MAX,
+) -> list[list[Any]]:
     """What is found, by a process that may not take more than it should."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS_MAX, PROCESSOR_SECONDS_MAX))
+        resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds))
 
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     done = subprocess.run(
@@ -107,6 +112,18 @@ def wide_schema() -> dict[str, Any]:
         both = {"$ref": f"#/$defs/d{i + 1}"}
         defs[f"d{i}"] = {"type": "object", "properties": {"a": both, "b": both}, "required": ["a", "b"]}  # fmt: skip
     return {"$defs": defs, "$ref": "#/$defs/d0"}
+
+
+def unfolding() -> list[str]:
+    """Short expressions that stand for very many parts: macros in macros, and variables that double what they name."""
+    numbers = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
+    nested, bound = "true", "a49 + a49"
+    for i in range(12):
+        nested = f"{numbers}.all(x{i}, {nested} && x{i} > 0)"
+    for i in range(49, 0, -1):
+        bound = f"cel.bind(a{i}, a{i - 1} + a{i - 1}, {bound})"
+    mapped = "['ab']" + ".map(a, a + a)" * 50
+    return [nested, f"size(cel.bind(a0, 'ab', {bound})) > 3", f"size({mapped}) > 3"]
 
 
 @pytest.mark.parametrize(
@@ -202,3 +219,12 @@ def test_a_chain_of_10000_references_is_followed_or_left(tmp_path: pathlib.Path)
     found = answered(tmp_path / "bad.json", choice("input > 3", inputSchema=schema))
 
     assert all(level != "error" for level, _, _, _ in found), found
+
+
+@pytest.mark.parametrize("expression", unfolding(), ids=["macros", "variables", "mapped"])
+def test_what_unfolds_to_very_many_parts_is_not_unfolded(
+    tmp_path: pathlib.Path, expression: str
+) -> None:
+    found = answered(tmp_path / "bad.json", choice(expression), processor_seconds=20)
+
+    assert next(code for level, code, _, _ in found if level == "error") == "no-path"

@@ -118,9 +118,7 @@ def judge(path: pathlib.Path, number: int, mutant: Mutant, before: dict[Seen, st
         seen = {key: words for key, words in seen.items() if key[0] not in FOLLOWS}
     judged = Judged(path.stem, number, mutant.operator, mutant.words)
     judged.seen = {f"{kind} {where}".strip(): words for (kind, where), words in seen.items()}
-    judged.said = [
-        told(f) for f in found.findings if f.level != "note" and told(f) not in said_before
-    ]
+    judged.said = newly_said(found, said_before)
     judged.false = refuse(loaded, found, every)
     structure = found.verdict("3.1") == "refuted"
     levels = [level(found, *key, words) for key, words in seen.items()]
@@ -138,6 +136,12 @@ def judge(path: pathlib.Path, number: int, mutant: Mutant, before: dict[Seen, st
         judged.missed = [f"{kind} {where}: {words}" for ((kind, where), words), each in zip(seen.items(), levels, strict=True) if each == "missed"]  # fmt: skip
         judged.verdict = next(each for each in ("missed", "unknown", "found") if each in levels)
     return judged
+
+
+def newly_said(found: Verification, said_before: set[str]) -> list[str]:
+    """What is said of it and was not of the good one: errors, warnings, then notes."""
+    findings = sorted(found.findings, key=lambda f: ("error", "warning", "note").index(f.level))
+    return [told(f) for f in findings if told(f) not in said_before]
 
 
 def told(finding: Finding) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import unquote
 
 import jsonschema_rs
+from msgspec.json import encode
 
 from penstock.errors import ExpressionError
 
@@ -17,6 +19,8 @@ TIMES_MAX = 20_000
 PARTS_MAX = 1_000
 """Parts of a value of which all problems are looked for; of a larger one, the first."""
 MESSAGE_CHARACTERS_MAX = 300
+LARGE_BYTES = 16_384
+"""Of larger schemas few are kept."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TABLES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
@@ -231,6 +235,35 @@ def _refuse(address: str) -> Any:
     raise ValueError(f"`{address}` is outside of the schema; put it under $defs")
 
 
+class _Content:
+    """A document that is equal to another of the same content."""
+
+    __slots__ = ("document", "text")
+
+    def __init__(self, document: Any, text: bytes) -> None:
+        self.document, self.text = document, text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Content) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
 def compile_schema(document: Any) -> Schema:
-    """ExpressionError if it is not a schema."""
-    return Schema(document)
+    """ExpressionError if it is not a schema. One of the same content as one before is that one."""
+    try:
+        content = _Content(document, encode(document))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return Schema(document)
+    return _large_one(content) if len(content.text) > LARGE_BYTES else _small_one(content)
+
+
+@lru_cache(maxsize=256)
+def _small_one(content: _Content) -> Schema:
+    return Schema(content.document)
+
+
+@lru_cache(maxsize=4)
+def _large_one(content: _Content) -> Schema:
+    return Schema(content.document)

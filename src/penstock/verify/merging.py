@@ -1,4 +1,5 @@
-"""Merging: what the `merge` of a key of the run's data comes to at each task that writes it, as uses (SPEC 2.6, 3.6).
+"""Merging: what the `merge` of a key of the run's data comes to at each task that writes it, as uses (SPEC 2.6, 3.6);
+and whether it comes to the same in either order (3.5).
 
 `current` is what the key holds, and `value` what is written: with both put in, a merge is an expression like any other.
 """
@@ -6,15 +7,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from penstock.core.plan import Formula, Guard
+from msgspec.structs import replace
+
+from penstock.core.plan import Formula, Guard, environment
+from penstock.errors import ExpressionError
 from penstock.expr.compile import Expression
-from penstock.expr.tree import Bind, Comprehension, Ident, Index, Literal, children
+from penstock.expr.tree import (
+    Binary,
+    Bind,
+    Comprehension,
+    Ident,
+    Index,
+    Literal,
+    Select,
+    children,
+)
 from penstock.expr.tree import Node as Tree
+from penstock.expr.typecheck import Environment, check
 from penstock.verify.data import Writer
-from penstock.verify.inference import kinds
-from penstock.verify.knowledge import Knowledge
-from penstock.verify.substitution import substituted
+from penstock.verify.inference import either, kinds
+from penstock.verify.knowledge import Knowledge, knowledge_of
+from penstock.verify.solver import Ask, Impossible
+from penstock.verify.substitution import replaced, substituted
+from penstock.verify.types import Types
 from penstock.verify.uses import Use
 from penstock.verify.verification import Subject
 
@@ -61,3 +78,62 @@ def _never_null(knowledge: Knowledge, name: str) -> bool:
     given = [knowledge.data.given(each.expression) for each in knowledge.data.writers[name]]
     found = [kinds(each) for each in (*given, knowledge.data.merged(name))]
     return all(each is not None and "null" not in each for each in found)
+
+
+_EXACT = {"integer", "boolean", "string", "null"}
+"""Types of which the solver's arithmetic is that of runs: sums of doubles depend on their order."""
+
+
+def commutes(subject: Subject, name: str) -> bool | None:
+    """Proved: merging two of the values that are written there comes to the same in either order, numbers of any size.
+
+    None if nothing, or too little, is known of those values.
+    """
+    knowledge, merge = knowledge_of(subject), subject.plan.merges[name]
+    held = knowledge.data.types.get(name)
+    value = either([knowledge.data.given(each.expression) for each in knowledge.data.writers.get(name, [])])  # fmt: skip
+    if not (_exact(held) and _exact(value)):
+        return None
+    schema = {
+        "type": "object", "required": ["held", "one", "other"],
+        "properties": {"held": held, "one": value, "other": value},
+    }  # fmt: skip
+    env = environment(replace(subject.definition, input_schema=schema))
+    first, second = (_twice(merge.expression, *names) for names in (("one", "other"), ("other", "one")))  # fmt: skip
+    if first is None or second is None:
+        return False
+    try:
+        same, well, badly = (_equal(*pair, env) for pair in ((first, second), (first, first), (second, second)))  # fmt: skip
+    except ExpressionError:
+        return False
+    asks: list[list[Ask]] = [[(same, False)], [(well, True), (badly, "error")]]
+    types, solver = Types(env, input=schema, unbounded=True), subject.solver()
+    return all(isinstance(solver.solve(each, types), Impossible) for each in asks)
+
+
+def _exact(schema: Any) -> bool:
+    found = kinds(schema)
+    return found is not None and found <= _EXACT
+
+
+def _twice(merge: Expression, one: str, other: str) -> Tree | None:
+    """What is held, merged with one and then with the other."""
+    if any(isinstance(node, Bind | Comprehension) for node in _parts(merge.tree)):
+        return None
+    held, first, second = (Select(0, Ident(0, "input"), each) for each in ("held", one, other))
+    once = replaced(merge.tree, {("current",): held, ("value",): first})
+    return None if once is None else replaced(merge.tree, {("current",): once, ("value",): second})
+
+
+def _parts(tree: Tree) -> Iterator[Tree]:
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        stack.extend(children(node))
+        yield node
+
+
+def _equal(left: Tree, right: Tree, env: Environment) -> Expression:
+    """Of a value and itself: whether there is one."""
+    tree, text = Binary(0, "==", left, right), "both are merged"
+    return Expression(text, tree, check(text, tree, env))

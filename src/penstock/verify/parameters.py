@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from penstock.core.plan import Input, Node, ScopePlan
 from penstock.dsl.finding import Path, did_you_mean
+from penstock.verify.inference import kind_of
 from penstock.verify.knowledge import Knowledge
 from penstock.verify.samples import accepts, resolve, sample
 from penstock.verify.scopes import place
@@ -201,9 +202,9 @@ def _kinds(schema: Any) -> frozenset[str] | None:
         return None
     rules = cast("Mapping[str, Any]", found)
     if "const" in rules:
-        return frozenset({_kind(rules["const"])})
+        return frozenset({kind_of(rules["const"])})
     if isinstance(rules.get("enum"), list):
-        return frozenset(_kind(each) for each in rules["enum"])
+        return frozenset(kind_of(each) for each in rules["enum"])
     for word in ("anyOf", "oneOf"):
         if isinstance(rules.get(word), list):
             parts = [_kinds(each) for each in rules[word]]
@@ -217,24 +218,6 @@ def _kinds(schema: Any) -> frozenset[str] | None:
     if "number" in names or "integer" in names:
         names |= {"integer", "number"}
     return frozenset(names)
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
 
 
 def told(schema: Any) -> str:

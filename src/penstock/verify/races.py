@@ -12,8 +12,10 @@ from typing import Literal
 
 from penstock.core.plan import Formula, Node, ScopePlan
 from penstock.verify.cases import Read
-from penstock.verify.reordering import Reordering
-from penstock.verify.sets import Orders, Sets, Touch, by_root, overlap
+from penstock.verify.certain import terminating
+from penstock.verify.merging import commutes
+from penstock.verify.reordering import SAME, Reordering
+from penstock.verify.sets import Orders, Sets, Touch, by_root, overlap, resolve
 from penstock.verify.verification import Subject
 
 RULE = "3.5"
@@ -21,6 +23,9 @@ PER_PATH_MAX = 8
 """Races on one path that are named."""
 SHOWN_MAX = 12
 """Races that are tried to be shown, in one verification."""
+
+DEPENDS = "; its `merge` depends on which comes first"
+MAY_DEPEND = "; its `merge` may depend on which comes first"
 
 Kind = Literal["write-write", "read-write"]
 
@@ -65,6 +70,8 @@ class Races:
         self._reordering = Reordering(subject)
         self._tried = 0
         self._sound = True
+        self._merged: dict[str, bool | None] = {}
+        """By key: its merge comes to the same in either order."""
 
     def check(self) -> None:
         sets = Sets(self._subject.plan, self._subject.activities)
@@ -72,6 +79,7 @@ class Races:
             if any(touch.writes for touch in touches):
                 for race in self._named(root, touches):
                     self._report(race)
+        self._ended_early(sets.touches)
         if self._sound:
             count = len({touch.path for touch in sets.touches})
             message = "no task reads or writes what a concurrent one writes"
@@ -134,12 +142,37 @@ class Races:
                     if not order.exclusive(id, other):
                         yield from _pairs(own, held[other], None)
 
+    def _ended_early(self, touches: list[Touch]) -> None:
+        """Outputs of the run that read what a task does, where an end gives up what is open and so may come first."""
+        plan = self._subject.plan
+        order = self._orders.of(plan.root)
+        for end in terminating(plan.root):
+            for name, formula in (plan.outputs or {}).items():
+                for read in sorted(formula.expression.reads):
+                    beside = next((t for t in touches if t.writes and self._read(t, read) and order.concurrent(_line(t)[0][1].id, end.id)), None)  # fmt: skip
+                    if beside is None:
+                        continue
+                    message = f"output `{name}` reads `{'.'.join(read)}`, and `{end.id}` may end the run before `{beside.node.path}` is over (read-write)"
+                    hint = f"let `{end.id}` come after `{beside.node.id}`, or leave out its `terminate`"
+                    self._sound = False
+                    self._subject.doubt(RULE, "data-race", ("outputs", name), message, hint)
+                    break
+
+    def _read(self, touch: Touch, read: Read) -> bool:
+        if touch.declared:
+            return False
+        if read[0] != "tasks":
+            return overlap(touch.path, read)
+        found = resolve(self._subject.plan, self._subject.plan.root, read[1]) if read[1:] else None
+        return found is not None and touch.path == ("tasks", found[1].path)
+
     # --- reporting -----------------------------------------------------------------------------------------------
 
     def _report(self, race: Race) -> None:
         plan = self._subject.plan
         path = race.second.path if len(race.second.path) > len(race.first.path) else race.first.path
-        merge = plan.merges.get(path[1]) if path[0] == "data" and len(path) > 1 else None
+        name = path[1] if path[0] == "data" and len(path) > 1 else ""
+        merge = plan.merges.get(name)
         if race.kind == "write-write" and merge is not None and not isinstance(merge, Formula):
             return
         message, hint = _said(race, merge is not None), _hint(race, path)
@@ -157,9 +190,17 @@ class Races:
                 self._subject.refute(RULE, "data-race", later.where, message, scenario, hint)
                 return
         if merge is not None and race.kind == "write-write":
-            return
+            commutes = self._commutes(name)
+            if commutes or (commutes is None and reason == SAME):
+                return
+            message = message.replace(DEPENDS, MAY_DEPEND)
         self._sound = False
         self._subject.doubt(RULE, "data-race", later.where, f"{message}: {reason}", hint)
+
+    def _commutes(self, name: str) -> bool | None:
+        if name not in self._merged:
+            self._merged[name] = commutes(self._subject, name)
+        return self._merged[name]
 
     def _line_of(self, touch: Touch) -> tuple[int, int]:
         place = self._subject.loaded.place(touch.where)
@@ -202,7 +243,7 @@ def _said(race: Race, merged: bool) -> str:
     elif race.items is None and one.path[0] != "tasks":
         said += ", and neither comes after the other"
     if merged and race.kind == "write-write":
-        said += "; its `merge` depends on which comes first"
+        said += DEPENDS
     return f"{said} ({race.kind})"
 
 

@@ -37,6 +37,7 @@ REST_MAX = 200
 """Steps to the end of the run, once both tasks have done it."""
 KEYS_MAX = 6
 """Keys of one task, and pairs of them, that are looked at."""
+SAME = "every order that was tried has the same outcome"
 OVER = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
 
 Found = tuple[str, Scenario | None]
@@ -64,7 +65,7 @@ class Reordering:
         base = self._base(driver, one, other, items)
         if base is None:
             return "no run was found in which both happen", None
-        reason = "every order that was tried has the same outcome"
+        reason = SAME
         for steps in self._variants(base):
             if self._steps > STEPS_MAX:
                 return "the budget is used up", None
@@ -180,7 +181,7 @@ class Reordering:
                     )
                 if scenario is not None:
                     return "", scenario
-                reason = "every order that was tried has the same outcome"
+                reason = SAME
         return reason, None
 
     def _compared(

@@ -13,20 +13,31 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
+from typing import Literal as OneOf
 
-from penstock.errors import EvaluationError, ExpressionError
-from penstock.expr.compile import Expression
+from penstock.errors import CostExceeded, EvaluationError, ExpressionError
+from penstock.expr.compile import COST_MAX, Expression
 from penstock.expr.language import Foreign
-from penstock.expr.tree import children
+from penstock.expr.tree import (
+    Bind,
+    Comprehension,
+    Ident,
+    ListLiteral,
+    Literal,
+    Node,
+    children,
+)
 from penstock.expr.typecheck import check
 from penstock.verify.candidates import candidates
 from penstock.verify.samples import accepts, sample
 from penstock.verify.types import ANY_STATUS, TaskType, Types, Values
 
-Wanted = bool | Literal["error", "value"]
+Wanted = bool | OneOf["error", "value"]
 """True or false; an error, or what is no bool; `value`: anything but an error."""
 Ask = tuple[Expression, Wanted]
+Bound = dict[str, tuple[Node, "Bound"]]
+"""What variables stand for, each with what its own variables stand for."""
 
 MISSING = "the solver z3 is not installed"
 INSTALL = "pip install 'penstock[verify]'"
@@ -41,6 +52,10 @@ UNITS_PART = 300
 PARTS_MAX = 1_500
 """Parts of all expressions of one question; what has more is unknown."""
 MEMORY_MEBIBYTES_MAX = 512
+SEARCH_STEPS_MAX = 2_000
+"""Steps of an expression for one of many values that are tried."""
+SEARCH_WHOLE = 20
+"""The first values are tried with as many steps as a run may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +127,7 @@ class Solver:
         engine = importlib.import_module("penstock.verify.smt.question")
         if self._context is None:
             self._context = engine.Smt()
-        before = self._context.units
+        before, visits = self._context.units, self._context.visits
         try:
             accept = partial(checked_solution, asks, types)
             answer = engine.answer(self._context, asks, types, self._units, accept)
@@ -122,6 +137,7 @@ class Solver:
             self._context = None
             return Unknown(str(failed))
         if self._purse is not None:
+            parts = max(parts, self._context.visits - visits)
             self._purse.left -= parts * UNITS_PART + self._context.units - before
         if answer.impossible:
             return Impossible()
@@ -145,12 +161,30 @@ class Solver:
 
 
 def _size(expression: Expression) -> int:
-    """How many parts it has; only as far as it matters."""
-    count, stack = 0, [expression.tree]
+    """How many parts it has, with what a variable stands for at each place that reads it; only as far as it matters."""
+    bound: Bound = {}
+    count, stack = 0, [(expression.tree, bound)]
     while stack and count <= PARTS_MAX:
-        stack.extend(children(stack.pop()))
+        node, bound = stack.pop()
         count += 1
+        match node:
+            case Ident(name=name) if name in bound:
+                stack.append(bound[name])
+            case Bind():
+                stack.append((node.value, bound))
+                stack.append((node.body, {**bound, node.variable: (node.value, bound)}))
+            case Comprehension(source=source) if not _plain(source):
+                inner = {**bound, node.variable: (source, bound)}
+                stack.append((source, bound))
+                stack.extend((part, inner) for part in children(node) if part is not source)
+            case _:
+                stack.extend((part, bound) for part in children(node))
     return count
+
+
+def _plain(source: Node) -> bool:
+    """A list of constants: each element is one part."""
+    return isinstance(source, ListLiteral) and all(isinstance(item.value, Literal) for item in source.items)  # fmt: skip
 
 
 def solve(asks: Sequence[Ask], types: Types, *, units: int = UNITS_MAX) -> Answer:
@@ -159,15 +193,18 @@ def solve(asks: Sequence[Ask], types: Types, *, units: int = UNITS_MAX) -> Answe
 
 
 def _search(asks: Sequence[Ask], types: Types) -> Solution | None:
-    for values in candidates([ask[0] for ask in asks], types):
-        found = checked_solution(asks, types, values)
+    for index, values in enumerate(candidates([ask[0] for ask in asks], types)):
+        steps = COST_MAX if index < SEARCH_WHOLE else SEARCH_STEPS_MAX
+        found = checked_solution(asks, types, values, steps=steps)
         if found is not None:
             return found
     return None
 
 
-def checked_solution(asks: Sequence[Ask], types: Types, values: Values) -> Solution | None:
-    """The values as a Solution, if they fit the types and each expression really has its outcome."""
+def checked_solution(
+    asks: Sequence[Ask], types: Types, values: Values, *, steps: int = COST_MAX
+) -> Solution | None:
+    """The values as a Solution, if they fit the types and each expression really has its outcome in so many steps."""
     if not values.has_input:
         values.input = sample(types.input)
     if not values.has_data:
@@ -182,7 +219,7 @@ def checked_solution(asks: Sequence[Ask], types: Types, values: Values) -> Solut
             return None
         if task["status"] == "COMPLETED" and not accepts(known.schema, task["output"]):
             return None
-    if not all(has_outcome(expression, wanted, values) for expression, wanted in asks):
+    if not all(has_outcome(expression, wanted, values, steps) for expression, wanted in asks):
         return None
     if types.unbounded and any(w == "error" and overflows(e, values) for e, w in asks):
         return None
@@ -192,10 +229,14 @@ def checked_solution(asks: Sequence[Ask], types: Types, values: Values) -> Solut
     return Solution(values.input, outputs, values.data, values)
 
 
-def has_outcome(expression: Expression, wanted: Wanted, values: Values) -> bool:
-    """What the real expression says."""
+def has_outcome(
+    expression: Expression, wanted: Wanted, values: Values, steps: int = COST_MAX
+) -> bool:
+    """What the real expression says; no, if it takes more steps than are given here, but not too many for a run."""
     try:
-        found = expression.evaluate(values.variables())
+        found = expression.evaluate(values.variables(), cost_max=steps)
+    except CostExceeded:
+        return wanted == "error" and steps == COST_MAX
     except EvaluationError:
         return wanted == "error"
     if wanted == "value":

@@ -202,3 +202,13 @@ def test_a_schema_that_leads_to_its_parts_by_ever_more_ways_is_refused() -> None
     with pytest.raises(ExpressionError, match="more than 20000 times") as caught:
         compile_schema(doubling(40))
     assert caught.value.hint
+
+
+def test_a_schema_of_the_same_content_is_compiled_once() -> None:
+    properties = {f"p{i}": {"type": "integer"} for i in range(2_000)}
+    for schema in ({"type": "integer"}, {"type": "object", "properties": properties}):
+        assert compile_schema(schema) is compile_schema(dict(schema))
+
+    assert compile_schema({"const": 1}) is not compile_schema({"const": 1.0})
+    assert not compile_schema({"const": 1}).accepts(2)
+    assert compile_schema({"const": 2}).accepts(2)

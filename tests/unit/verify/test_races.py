@@ -232,3 +232,45 @@ tasks:
     (only,) = found(sum_is_read)
     assert only.level == "error"
     assert "`b` writes `data.n` and `c` reads it" in only.message
+
+
+def test_what_an_end_may_come_before_is_not_proved() -> None:
+    text = """\
+tasks:
+  a: {do: a}
+  b: {do: b, onComplete: [{set: {k: "1"}}]}
+  e: {type: end, terminate: true, after: AFTER}
+  f: {type: end, after: b}
+data: {k: {value: 0}}
+outputs: {of: OUTPUT}
+"""
+    for output in ("tasks.b.status", "data.k"):
+        text_of = text.replace("OUTPUT", output)
+        (warning,) = found(text_of.replace("AFTER", "a"))
+        assert warning.level == "warning"
+        assert "`e` may end the run before `b` is over" in warning.message
+        assert found(text_of.replace("AFTER", "[a, b]")) == []
+    assert found(text.replace("AFTER", "a").replace("OUTPUT", "tasks.a.status")) == []
+
+
+@pytest.mark.parametrize(
+    ("merge", "sure"),
+    [
+        ("current + value", True),
+        ("current - value * current", True),
+        ("value < current ? value : current", True),
+        ("value", False),
+        ("value > 2 ? value : current * 2 + value", False),
+        ("100 / (current - value)", False),
+        ("[current, value].map(x, x)[1]", False),
+    ],
+)
+def test_a_merge_that_no_run_was_found_for_is_proved_by_the_solver(merge: str, sure: bool) -> None:
+    warnings = found(f"""\
+data: {{n: {{value: 1, merge: "{merge}"}}}}
+tasks:
+  g: {{type: map, items: "['x']", more: guest, body: {{do: a, outputSchema: {{type: integer}}, onComplete: [{{set: {{n: 1 + 1}}}}]}}}}
+""")
+
+    assert [warning.level for warning in warnings] == ([] if sure else ["warning"])
+    assert all("`merge` may depend on which comes first" in each.message for each in warnings)

@@ -176,3 +176,18 @@ def test_importing_penstock_does_not_import_the_solver() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "part",
+    [True, {"$ref": "#/$defs/node"}],
+    ids=["untyped", "of-itself"],
+)
+def test_values_that_may_be_nested_without_end_are_compared(part: Any) -> None:
+    node = {"type": "object", "properties": {"left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}}  # fmt: skip
+    schema = {
+        "$defs": {"node": node}, "type": "object", "required": ["a", "b"], "properties": {"a": part, "b": part},
+    }  # fmt: skip
+
+    assert isinstance(ask(("input.a == input.b", True), schema=schema), Solution | Unknown)
+    assert isinstance(ask(("input.a == input.a", False), schema=schema), Impossible | Unknown)

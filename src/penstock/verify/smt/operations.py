@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from penstock.expr.values import INT_MAX, INT_MIN
 from penstock.verify.smt.terms import (
@@ -25,6 +25,10 @@ from penstock.verify.smt.terms import (
 )
 
 BEYOND = f"elements of a list beyond the first {UNROLLED}"
+INSIDE_MAX = 8
+"""Lists and objects inside of others that are compared part by part."""
+COMPARED_MAX = 300
+"""Lists and objects that are compared part by part, in one question."""
 _TIME_MIN, _TIME_MAX = -62135596800 * 10**9, 253402300799 * 10**9 + 999_999_999
 
 
@@ -34,6 +38,7 @@ class Operations:
     def __init__(self, smt: Smt) -> None:
         self._smt = smt
         self._answers: dict[tuple[Any, ...], Term] = {}
+        self._inside = self._compared = 0
 
     def unsure(self, reason: str, *about: Any) -> Term:
         """A truth that is not known, but one for each subject."""
@@ -59,11 +64,26 @@ class Operations:
                 x, y = self.double(a), self.double(b)
                 return smt.all(smt.no(x.nan), smt.no(y.nan), x.it == y.it)
             case List(), List():
-                return self._equal_lists(a, b)
+                return self._equal_inside(a, b)
             case _:
                 if isinstance(a, Map) and isinstance(b, Map):
-                    return self._equal_maps(a, b)
+                    return self._equal_inside(a, b)
                 return smt.false
+
+    def _equal_inside(self, a: List | Map, b: List | Map) -> Term:
+        """Of what nothing is known there may be lists in lists without end."""
+        if a.ident == b.ident:
+            return self._smt.true
+        self._compared += 1
+        if self._inside >= INSIDE_MAX or self._compared > COMPARED_MAX:
+            return self.unsure("equality of values that are nested deep", *_pair(a, b))
+        self._inside += 1
+        try:
+            if isinstance(a, List) and isinstance(b, List):
+                return self._equal_lists(a, b)
+            return self._equal_maps(cast("Map", a), cast("Map", b))
+        finally:
+            self._inside -= 1
 
     def equal_syms(self, a: Sym, b: Sym) -> Term:
         smt = self._smt
@@ -78,8 +98,6 @@ class Operations:
 
     def _equal_lists(self, a: List, b: List) -> Term:
         smt = self._smt
-        if a.ident == b.ident:
-            return smt.true
         same = [a.length == b.length]
         for index in range(UNROLLED):
             absent = smt.simple(a.length <= index)
@@ -92,8 +110,6 @@ class Operations:
 
     def _equal_maps(self, a: Map, b: Map) -> Term:
         smt = self._smt
-        if a.ident == b.ident:
-            return smt.true
         same: list[Term] = []
         if not (a.closed and b.closed):
             same.append(self.unsure("equality of objects that may have more fields", *_pair(a, b)))

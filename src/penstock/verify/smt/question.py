@@ -107,6 +107,7 @@ def _goals(smt: Smt, asks: Sequence[Ask], types: Types, world: World) -> list[Te
                 goals.append(wrong)
             case "value":
                 goals.append(smt.no(sym.error))
+    smt.visits += translator.visits
     return goals
 
 

@@ -110,6 +110,8 @@ class Smt:
         self.context = z3.Context()
         self.units = 0
         """Spent so far."""
+        self.visits = 0
+        """Parts of expressions that were translated so far."""
         self.true, self.false = z3.BoolVal(True, self.context), z3.BoolVal(False, self.context)
         self.reset()
 

@@ -57,6 +57,8 @@ _ARITHMETIC = frozenset("+-*/%")
 _ORDER = frozenset({"<", "<=", ">", ">="})
 _KINDS = ("bool", "int", "double", "string", "timestamp", "duration")
 Scope = Mapping[str, Sym]
+VISITS_MAX = 6_000
+"""Parts that the expressions of one question may unfold to: a macro has its body once for each element."""
 
 
 class Translator:
@@ -69,12 +71,14 @@ class Translator:
         self._checked = Checked()
         self._long: dict[int, list[Sym]] = {}
         """Elements of list literals that are longer than what is looked at one by one."""
+        self.visits = 0
 
     def translate(self, tree: Node, checked: Checked) -> Sym:
         self._checked = checked
         return self._visit(tree, {})
 
     def _visit(self, node: Node, scope: Scope) -> Sym:
+        self.visits += 1
         match node:
             case Literal():
                 return self._literal(node)
@@ -436,6 +440,8 @@ class Translator:
             "all", "exists", "existsOne", "map", "filter",
         ):  # fmt: skip
             return self._unknown(node, scope, what)
+        if self.visits > VISITS_MAX:
+            return self._unknown(node, scope, f"{what} that unfolds to very many parts")
         source = self._visit(node.source, scope)
 
         def over(shape: Shape) -> Sym:
