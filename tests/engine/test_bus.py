@@ -217,6 +217,17 @@ async def test_a_task_that_publishes_to_what_is_no_topic_fails_and_nobody_hears_
         assert engine.bus.dead_letters() == []
 
 
+@pytest.mark.parametrize("topic", ["a b", "", "a..b", "a.>.b", None, 3])
+async def test_a_task_that_waits_for_what_is_no_topic_fails(topic: Any) -> None:
+    task = {"type": "event", "topic": "${input}", "where": "true"}
+    async with harness() as engine:
+        await engine.register({"id": "waits", "tasks": {"a": task}}, force="a test", by="ann")
+        run = await engine.start("waits", topic)
+        with pytest.raises(RunFailed, match="is no topic") as caught:
+            await engine.finish(run)
+        assert caught.value.failure.code == "topic-invalid"
+
+
 async def test_a_definition_that_publishes_to_what_is_no_topic_is_refused() -> None:
     async with harness() as engine:
         for task in (

@@ -42,11 +42,12 @@ def with_topic(message: Any) -> Any:
     """The message, if the bus takes its topic; asked once, before the outcome is recorded: what was published stays so."""
     topic = message.get("topic")
     if not isinstance(topic, str) or not is_topic(topic):
-        raise Rejected("topic-invalid", f"`{_shown(topic)}` is no topic")
+        raise Rejected("topic-invalid", f"`{shown(topic)}` is no topic")
     return message
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """In a message: as it is, or its beginning."""
     text = value if isinstance(value, str) else encode(value).decode()
     return text if len(text) <= 80 else f"{text[:80]}…"
 

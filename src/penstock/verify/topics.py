@@ -1,4 +1,5 @@
-"""Topics: what a task publishes to is a topic, whatever its expressions come to (SPEC 3.6, 7.1).
+"""Topics: what a task publishes to is a topic, and what it waits for a pattern of topics, whatever expressions come to
+(SPEC 3.6, 7.1).
 
 One that is computed is known to be a topic only where a schema lists its values. Where a schema lets it be any text, a
 run that publishes to `a b` shows that it need not be one.
@@ -6,7 +7,7 @@ run that publishes to `a b` shows that it need not be one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from penstock.expr.compile import Expression
 from penstock.expr.template import Template, compile_template
 from penstock.expr.tree import Binary, Literal
 from penstock.expr.typecheck import check
-from penstock.policy.topics import is_topic
+from penstock.policy.topics import is_pattern, is_topic
 from penstock.verify.driving import failing
 from penstock.verify.knowledge import Knowledge, Known, Moment
 from penstock.verify.playing import Player
@@ -37,7 +38,7 @@ HINT = "list the values it can have in a schema (`enum`), or choose between writ
 
 
 def check_topics(subject: Subject, knowledge: Knowledge, player: Player, solver: Solver) -> bool:
-    """Whether all that is published to is surely a topic."""
+    """Whether all that is published to, or waited for, is surely a topic."""
     sound = True
     for scope in subject.plan.scopes.values():
         for node in scope.nodes.values():
@@ -49,7 +50,7 @@ def check_topics(subject: Subject, knowledge: Knowledge, player: Player, solver:
 def _computed(scope: ScopePlan, node: Node) -> Iterator[tuple[Path, str, Moment]]:
     at = place(scope, node.id)
     found: list[tuple[Path, Any, Moment]] = []
-    if node.type == "publish" and node.added is None:
+    if node.type in ("publish", "event") and node.added is None:
         found.append(((*at, "config", "topic"), node.config.get("topic"), "begun"))
     actions = (("onComplete", node.task.on_complete, "ended"), ("onError", node.task.on_error, "failed"))  # fmt: skip
     for field, doings, moment in actions:
@@ -76,7 +77,8 @@ class _Topic:
             return True  # told already
         parts = [part for part in template.parts if isinstance(part, Expression)]
         known = {id(part): self._known(part, moment) for part in parts}
-        wrong = _wrong(template, known)
+        waits = self._node.type == "event" and where[-2:] == ("config", "topic")
+        wrong = _wrong(template, known, is_pattern if waits else is_topic)
         if wrong is not None and not wrong:
             return True
         for part in parts:
@@ -86,7 +88,8 @@ class _Topic:
                     message = f"the topic `{text}` of `{self._node.path}` need not be one: `{part.text}` may be `{value}`"
                     self._subject.refute(RULE, CODE, where, message, scenario, HINT)
                     return False
-        message = f"nothing says that `{text}`, which `{self._node.path}` publishes to, is a topic"
+        does = "waits for" if waits else "publishes to"
+        message = f"nothing says that `{text}`, which `{self._node.path}` {does}, is a topic"
         self._subject.doubt(RULE, CODE, where, message, HINT)
         return False
 
@@ -114,7 +117,9 @@ class _Topic:
         return player.show(self._subject.driver, self._node, part.reads, answer, goal)
 
 
-def _wrong(template: Template, known: Mapping[int, Known]) -> dict[int, list[str]] | None:
+def _wrong(
+    template: Template, known: Mapping[int, Known], fits: Callable[[str], bool]
+) -> dict[int, list[str]] | None:
     """By part, values that make it no topic; empty: there are none; None: not all its values are listed."""
     listed: list[list[str]] = []
     for part in template.parts:
@@ -127,7 +132,7 @@ def _wrong(template: Template, known: Mapping[int, Known]) -> dict[int, list[str
     if len(chosen) > VALUES_MAX:
         return None
     for texts in chosen:
-        if not is_topic("".join(texts)):
+        if not fits("".join(texts)):
             for part, text in zip(template.parts, texts, strict=True):
                 if isinstance(part, Expression):
                     found.setdefault(id(part), []).append(text)

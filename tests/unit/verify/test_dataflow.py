@@ -315,9 +315,16 @@ def test_what_a_timer_reads_is_a_duration_or_a_time(
         ("{const: a}", "orders.${input.t}", None),
     ],
 )
-@pytest.mark.parametrize("task", ["{type: publish, %s}", "{do: any, onComplete: {publish: {%s}}}"])
+@pytest.mark.parametrize(
+    "task",
+    [
+        "{type: publish, payload: 1, %s}",
+        "{do: any, onComplete: {publish: {payload: 1, %s}}}",
+        "{type: event, where: 'true', %s}",
+    ],
+)
 def test_a_computed_topic(schema: str, topic: str, level: str | None, task: str) -> None:
-    message = f'topic: "{topic}", payload: 1'
+    message = f'topic: "{topic}"'
     verification, plan = verified(
         f"inputSchema: {{type: object, required: [t], properties: {{t: {schema}}}}}\n"
         f"tasks: {{p: {task.replace('%s', message)}}}"
@@ -333,6 +340,19 @@ def test_a_computed_topic(schema: str, topic: str, level: str | None, task: str)
     wanted = {None: "proved", "warning": "unknown", "error": "refuted"}[level]
     assert wanted in verdicts
     assert level is None or "proved" not in verdicts
+
+
+def test_a_task_waits_for_a_pattern_too() -> None:
+    text = """\
+inputSchema: {type: object, required: [t], properties: {t: {enum: ["a.*", "b.>", ">"]}}}
+tasks: {w: {type: TYPE, topic: "${input.t}", MORE}}
+"""
+    waits = verified(text.replace("TYPE", "event").replace("MORE", "where: 'true'"))[0]
+    tells = verified(text.replace("TYPE", "publish").replace("MORE", "payload: 1"))[0]
+
+    assert waits.errors == []
+    assert waits.verdict("3.6") == "proved"
+    assert [each.code for each in tells.errors] == ["topic-invalid"]
 
 
 MERGED = """\

@@ -6,10 +6,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import functions
+from penstock.core.actions import shown
 from penstock.core.values import Fault
+from penstock.errors import Rejected
 from penstock.model.failure import Failure
 from penstock.model.run import WAITING, FormState
 from penstock.policy.durations import Unreadable, seconds
+from penstock.policy.topics import is_pattern
 
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
@@ -52,13 +55,24 @@ def take(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState, lett
 
 def begin_event(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
     """From now on; what the bus carried before is not kept for it."""
-    topic = str(_value(flow, path, node, node.values["topic"], "topic"))
+    value = node.values["topic"]
+    if value.constant:
+        topic = str(value({}))  # looked at when it was registered
+    else:
+        topic = flow.ask(lambda seen: _pattern(value(seen)), path, f"topic of `{node.id}`")
     key = flow.key(path, node.id)
     if "timeout" in node.values:
         state.due = flow.counted(flow.at + _duration(flow, path, node, node.values["timeout"]))
         flow.due(state.due, key)
     flow.enter(scope, state, WAITING)
     flow.run.listening[key] = topic
+
+
+def _pattern(topic: Any) -> str:
+    """Asked once, as it begins: to what is no pattern no event is ever sent, and it would wait for ever."""
+    if not isinstance(topic, str) or not is_pattern(topic):
+        raise Rejected("topic-invalid", f"`{shown(topic)}` is no topic, and no pattern of topics")
+    return topic
 
 
 def begin_form(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
