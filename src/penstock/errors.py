@@ -322,3 +322,8 @@ class RunFailed(PenstockError):
             f"run {run_id} ended {status}: {reason}" if reason else f"run {run_id} ended {status}"
         )
         self.run_id, self.status, self.failure = run_id, status, failure
+        cause = getattr(failure, "cause", None)
+        while cause is not None:
+            where = f" in `{cause.key}`" if cause.key else ""
+            self.add_note(f"because of {cause.type or cause.code}{where}: {cause.message}")
+            cause = cause.cause

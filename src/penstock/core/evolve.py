@@ -423,15 +423,17 @@ def _child(flow: Flow, event: e.ChildClosed) -> None:
         code="child-failed"
         if event.status == FAILED
         else f"child-{event.status.lower().replace('_', '-')}",
-        message=f"run {state.child} ended {event.status}"
-        + (
-            f": {event.failure.message}"
-            if event.failure is not None and event.failure.message
-            else ""
-        ),
+        message=f"run {state.child} ended {event.status}" + _because(event.failure),
         cause=event.failure,
     )
     flow.fail(path, scope, node, state, failure)
+
+
+def _because(failure: Failure | None) -> str:
+    """What the child failed with; if that was a child of its own, what that one failed with, and so on."""
+    while failure is not None and failure.cause is not None and failure.code.startswith("child-"):
+        failure = failure.cause
+    return f": {failure.message}" if failure is not None and failure.message else ""
 
 
 def _inherit(flow: Flow, event: e.ChildClosed) -> None:

@@ -140,6 +140,9 @@ class FunctionPlan(Plan):
         made = self.plain[step.activity] = self.shape(step)
         return made
 
+    def takes(self, signal: str) -> bool:
+        return self.declared is None or signal in self.declared
+
     def of_run(self, run: Run) -> Plan:
         return cast("Plan", RunPlan(self, run))
 
@@ -457,7 +460,10 @@ def _begin_child(flow: Flow, intent: i.Child) -> None:
     run = flow.run
     scope, node, state = _begin(flow, intent)
     if run.depth + 1 > DEPTH_MAX:
-        message = f"`{intent.key}` would be a child run {DEPTH_MAX + 1} deep"
+        message = (
+            f"`{intent.key}` would be a child run {DEPTH_MAX + 1} deep, and at most {DEPTH_MAX} are started inside one another: "
+            "a workflow that starts itself needs an end, or `continue_as_new`"
+        )
         failed(
             flow,
             scope,

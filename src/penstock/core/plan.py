@@ -313,7 +313,7 @@ class Plan:
     """It is that of a workflow function (`core/functions.py`)."""
 
     __slots__ = (
-        "awaits", "conflicts", "definition", "digest", "input_schema", "key", "kin", "limits", "merges", "on_bus", "outputs", "pairings", "publishes", "queries", "queued",
+        "awaits", "check", "conflicts", "declared", "definition", "digest", "input_schema", "key", "kin", "limits", "merges", "on_bus", "outputs", "pairings", "publishes", "queries", "queued",
         "queues", "root", "runs_max", "scopes", "signals", "transient", "version", "vocabulary",
     )  # fmt: skip
 
@@ -338,6 +338,10 @@ class Plan:
             else {name: Formula(text, env) for name, text in definition.outputs.items()}
         )
         self.queries = {name: Formula(text, env) for name, text in definition.queries.items()}
+        self.check: Callable[[bytes], None] | None = None
+        """Of a workflow function whose code is here: rejects an input with which it cannot be called."""
+        self.declared: frozenset[str] | None = None
+        """Of a workflow function: the signals and updates that it takes; None: any."""
         self.signals: dict[str, list[Node]] = {}
         self.transient: set[str] = set()
         self._declare_signals()
@@ -382,6 +386,10 @@ class Plan:
         if found is None:
             raise NeedPlan(version)
         return found
+
+    def takes(self, signal: str) -> bool:
+        """A signal of that name can be sent to its runs."""
+        return signal in self.signals
 
     def of_run(self, run: Run) -> Plan:
         """As one run needs it; that of a definition is shared by all."""

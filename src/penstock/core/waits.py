@@ -10,6 +10,7 @@ from penstock.core.attempts import fail_task
 from penstock.core.flow import Flow
 from penstock.core.identity import event_digest, event_name, repeated, signal_digest
 from penstock.core.keys import BEGIN, DEADLINE, GRACE, RUN
+from penstock.core.plan import Plan
 from penstock.core.values import Variables, decode
 from penstock.errors import PenstockError, Rejected
 from penstock.model import commands as c
@@ -91,14 +92,8 @@ def heard(run: Run, command: c.SendSignal) -> bool:
 def receive_signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
     run, name = flow.run, command.name
     declared = flow.plan.signals.get(name)
-    if declared is None and not flow.plan.function:
-        near = get_close_matches(name, flow.plan.signals, 1)
-        known = ", ".join(sorted(flow.plan.signals)) or "none"
-        raise Rejected(
-            "signal-undeclared",
-            f"`{run.definition}` declares no signal `{name}`; it declares: {known}",
-            hint=f"did you mean `{near[0]}`?" if near else "declare it by a task of type signal",
-        )
+    if not flow.plan.takes(name):
+        raise undeclared(flow.plan, run.definition, name)
     if heard(run, command):
         return []
     if run.stopping is not None:
@@ -122,6 +117,21 @@ def receive_signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
             update=command.update,
         )
     ]
+
+
+def undeclared(plan: Plan, definition: str, name: str) -> Rejected:
+    known = sorted(plan.declared or () if plan.function else plan.signals)
+    near = get_close_matches(name, known, 1)
+    how = (
+        "name it in `@workflow(signals=…)`"
+        if plan.function
+        else "declare it by a task of type signal"
+    )
+    return Rejected(
+        "signal-undeclared",
+        f"`{definition}` declares no signal `{name:.80}`; it declares: {', '.join(known) or 'none'}",
+        hint=f"did you mean `{near[0]}`?" if near else how,
+    )
 
 
 def receive_event(flow: Flow, command: c.OfferEvent) -> list[e.Event]:

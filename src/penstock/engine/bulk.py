@@ -96,15 +96,18 @@ class BulkStart:
         self._named = False
         self._started = 0
 
-    def check(self, inputs: Sequence[Any], ids: Sequence[str] | None) -> None:
+    def check(self, inputs: Sequence[Any], ids: Sequence[str] | None, plan: Plan) -> None:
         """Inputs that can be kept, ids that are valid and different: all of them, or StartsRefused and nothing begun."""
         bad: dict[int, Exception] = {}
         for place, given in enumerate(inputs):
             try:
                 self._raws.append(encode_payload(given))
+                if plan.check is not None:
+                    plan.check(self._raws[-1])
             except PenstockError as error:
                 bad[place] = error
-                self._raws.append(b"")
+                if len(self._raws) == place:
+                    self._raws.append(b"")
         if ids is None:
             self._ids = [uuid.uuid4().hex for _ in inputs]
         else:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from penstock.core.identity import digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import decode
-from penstock.core.waits import heard
+from penstock.core.waits import heard, undeclared
 from penstock.engine.batches import LocalBatches
 from penstock.engine.checks import check_texts, kept
 from penstock.engine.generations import Generations
@@ -229,9 +229,12 @@ class LocalControl:
         check_texts(name=name, by=by, message_id=message_id)
         check_if_exists(if_exists)
         begin, plan = await self._runs.start_command(definition, input, id=id, **(start or {}))
+        if plan.check is not None:
+            plan.check(begin.input)
         message_id = message_id or begin.start_key
         signal = c.SendSignal(at=self._now(), name=name, payload=raw, by=by, id=message_id)
-        _check_signal(plan.signals, definition, name)
+        if not plan.takes(name):
+            raise undeclared(plan, definition, name)  # before anything is started for it
         row = None if if_exists == "attach" else await engine.store.find(id)
         if row is None:
             if await self._start_with(begin, plan, signal):
@@ -372,15 +375,4 @@ def _check_names(exclude: Any) -> None:
             "exclude-invalid",
             f"`exclude` is {exclude!r:.80}, not a list of names of signals",
             hint=f"say exclude=[{exclude!r:.80}]" if isinstance(exclude, str) else "give names",
-        )
-
-
-def _check_signal(signals: Mapping[str, Any], definition: str, name: str) -> None:
-    """Before anything is started for it."""
-    if name not in signals:
-        known = ", ".join(sorted(signals)) or "none"
-        raise Rejected(
-            "signal-undeclared",
-            f"`{definition}` declares no signal `{name:.80}`; it declares: {known}",
-            hint="declare it by a task of type signal",
         )

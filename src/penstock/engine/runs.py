@@ -119,6 +119,8 @@ class LocalRuns:
             definition, input, id=id, version=version, priority=priority, deadline=deadline, delay=delay,
             metadata=metadata, attributes=attributes, created_by=created_by, idempotency_key=idempotency_key,
         )  # fmt: skip
+        if plan.check is not None:
+            plan.check(command.input)
         check_if_exists(if_exists)
         if connection is not None:
             return await engine.requests.ask(connection, command, plan, if_exists)
@@ -180,7 +182,7 @@ class LocalRuns:
         """All are checked first, then started in group commits; `options` as of `start`, the same for all."""
         one, plan = await self.start_command(definition, None, **options)
         bulk = BulkStart(self.engine, self._taken)
-        bulk.check(inputs, ids)
+        bulk.check(inputs, ids, plan)
         return await bulk.run(one, plan, progress)
 
     async def start_keyed(

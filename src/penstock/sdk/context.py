@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PLAIN = msgspec.json.Decoder().decode
-_NO_TIMEOUTS = Timeouts()
+_PRIORITIES = ("high", "normal", "low")
 
 
 class Context:
@@ -98,11 +98,13 @@ class Context:
         program = self._program
         name, read = _known(activity)
         given = args if not named else _arguments(activity, args, named)
+        if retry is not None or queue is not None or priority is not None or undo_retry is not None:
+            _check_options(retry, undo_retry, queue, priority)
         count = program.counts[name] = program.counts.get(name, 0) + 1
         step = i.Call(
             f"{name}#{count}", name, Raw(encode_value(given)),
             None if retry is None else _as_stored(retry), None if timeout is None else _timeouts(timeout), queue,
-            priority, "" if undo is None else name_of(undo),
+            priority, "" if undo is None else _known(undo)[0],
             None if undo_retry is None else _as_stored(undo_retry),
         )  # fmt: skip
         return Step(program, step, read, here(1))
@@ -284,7 +286,9 @@ class Context:
     def undo(self, activity: Any, /, *args: Any, retry: Retry | None = None, **named: Any) -> None:
         """Have that activity called if the run fails or is cancelled, before what was to be undone until now."""
         program = self._program
-        name = name_of(activity)
+        name = _known(activity)[0]
+        if retry is not None:
+            _check_options(retry, None, None, None)
         raw = Raw(encode_value(_arguments(activity, args, named)))
         program.want(
             i.Push(
@@ -328,11 +332,43 @@ def _started(raw: bytes) -> str:
     return msgspec.json.decode(raw)["run"]
 
 
-@lru_cache(maxsize=4096)
 def _known(activity: Any) -> tuple[str, Read]:
     """The name of an activity, and how its result is read."""
+    try:
+        return _looked_at(activity)
+    except TypeError:  # unhashable, as a list is
+        raise _no_activity(activity) from None
+
+
+@lru_cache(maxsize=4096)
+def _looked_at(activity: Any) -> tuple[str, Read]:
+    if hasattr(activity, WORKFLOW):
+        raise _no_activity(activity, "`ctx.child(…)` runs a workflow")
+    if not callable(activity) and not (isinstance(activity, str) and activity):
+        raise _no_activity(activity)
     read: Read = _PLAIN if isinstance(activity, str) else result_decoder(activity)
     return name_of(activity), read
+
+
+def _no_activity(
+    given: Any, hint: str = "give the function, or the name under which it is served"
+) -> Rejected:
+    return Rejected("activity-invalid", f"{shown(given)} is not an activity", hint=hint)
+
+
+def _check_options(retry: Any, undo_retry: Any, queue: Any, priority: Any) -> None:
+    for name, given in (("retry", retry), ("undo_retry", undo_retry)):
+        if given is not None and not isinstance(given, Retry):
+            raise Rejected(
+                "activity-invalid", f"`{name}` must be a Retry, not {shown(given)}",
+                hint="retry=Retry(attempts=5, first=0.2)",
+            )  # fmt: skip
+    if queue is not None and not (isinstance(queue, str) and queue):
+        raise Rejected("activity-invalid", f"`queue` is the name of a queue, not {shown(queue)}")
+    if priority is not None and not (isinstance(priority, str) and priority in _PRIORITIES):
+        raise Rejected(
+            "priority-unknown", f"{shown(priority)} is no priority", hint="take high, normal or low"
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,8 @@ from penstock.model.definition import Timeouts
 from penstock.model.run import Run
 from penstock.sdk.marks import ATTRIBUTE, Declared, check, invalid
 from penstock.sdk.replay import Replay
-from penstock.sdk.values import decoder_of_hint, hints_of
+from penstock.sdk.results import Result
+from penstock.sdk.values import Unreadable, decoder_of_hint, hints_of
 
 
 class Workflow:
@@ -41,6 +42,9 @@ class Workflow:
         }
         self._shape = self._shaped(hints)
         self.read_result = decoder_of_hint(hints.get("return", Any))
+        self._result = Result(function)
+        self.plan.check = self.check_input
+        self.plan.declared = declared.signals
 
     def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What it is started with, by the names of its parameters."""
@@ -65,8 +69,31 @@ class Workflow:
                 made[name] = list(value) if kind == inspect.Parameter.VAR_POSITIONAL else value
         return made
 
+    def check_input(self, input: bytes) -> None:
+        """Rejected, if it cannot be called with that."""
+        if self._shape is not None:
+            try:
+                self._shape.decode(input)
+            except msgspec.ValidationError:
+                pass  # said in words below
+            else:
+                return
+        self._bound(input)
+
+    def result_problem(self, value: Any, encoded: bytes) -> str | None:
+        """Why what it returned is not what it is annotated with, as of an activity."""
+        expected = self._result
+        if not expected.checks or type(value) is expected.exact:
+            return None
+        return expected.problem(encoded)
+
     def _shown(self) -> str:
-        return f"({', '.join(str(each) for each in self._parameters)})"
+        """Its parameters as they were written."""
+        written = (
+            str(each).replace(repr(each.annotation), each.annotation, 1) if type(each.annotation) is str else str(each)
+            for each in self._parameters
+        )  # fmt: skip
+        return f"({', '.join(written)})"
 
     async def call(self, context: Any, input: bytes) -> Any:
         """The function, called with what it was started with."""
@@ -102,7 +129,7 @@ class Workflow:
                     "arguments-invalid",
                     f"workflow `{self.name}` has no parameter `{name}`; it takes {self._shown()}",
                 )
-            read = self._readers.get(name, msgspec.json.decode)
+            read = self._reader(name)
             if parameter is not None and parameter.kind == parameter.VAR_POSITIONAL:
                 rest = [
                     read(bytes(one)) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])
@@ -118,6 +145,20 @@ class Workflow:
             if each.name in named and (each.kind == each.POSITIONAL_ONLY or rest):
                 positional.append(named.pop(each.name))
         return positional, named
+
+    def _reader(self, name: str) -> Callable[[bytes], Any]:
+        read = self._readers.get(name, msgspec.json.decode)
+
+        def named(raw: bytes) -> Any:
+            try:
+                return read(raw)
+            except Unreadable as error:
+                raise Rejected(
+                    "arguments-invalid",
+                    f"workflow `{self.name}`: `{name}` {error.message.removeprefix('a value ')}; it takes {self._shown()}",
+                ) from None
+
+        return named
 
     def _check_complete(self, named: dict[str, Any]) -> None:
         for each in self._parameters:

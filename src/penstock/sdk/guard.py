@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import datetime
+import math
 import os
 import random
 import secrets
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
@@ -59,6 +61,8 @@ for _function, _what, _instead in (
     if isinstance(_function, FunctionType):
         _CODES[_function.__code__] = (_what, _instead)
 
+BLOCKED_SECONDS = 5.0
+"""So long may workflow code run, under the guard, before it awaits something."""
 _SHARED: Any = random._inst  # pyright: ignore
 """What the functions of the module `random` draw from."""
 _RANDOM = {each.__code__ for each in vars(random.Random).values() if isinstance(each, FunctionType)}
@@ -74,6 +78,7 @@ class Guard:
         self._globals: dict[str, Any] = getattr(function, "__globals__", {})
         self._file = function.__code__.co_filename
         self.found: list[Nondeterminism] = []
+        self.unawaited: list[str] = []
         self._resting = False
 
     @contextmanager
@@ -83,16 +88,21 @@ class Guard:
         profiled, traced = sys.getprofile(), sys.gettrace()
         self._last: tuple[str, int] | None = None
         self._before = before
-        sys.setprofile(self._called)
-        if traced is None:
-            sys.settrace(self._entered)
-        try:
-            yield
-        finally:
-            sys.setprofile(profiled)
+        self._until = time.monotonic() + BLOCKED_SECONDS
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            sys.setprofile(self._called)
             if traced is None:
-                sys.settrace(None)
-            self._compare()
+                sys.settrace(self._entered)
+            try:
+                yield
+            finally:
+                sys.setprofile(profiled)
+                if traced is None:
+                    sys.settrace(None)
+                self._compare()
+        for each in warned:
+            self._warned(each)
 
     def excusing(self, make: Callable[[], Any]) -> Any:
         """What is made once, and recorded, may touch the world."""
@@ -103,11 +113,22 @@ class Guard:
             self._resting = False
             self._before = self._state()
 
+    def _warned(self, warning: warnings.WarningMessage) -> None:
+        """A coroutine of the workflow's own that it has not awaited; other warnings are as they were."""
+        text = str(warning.message)
+        if issubclass(warning.category, RuntimeWarning) and text.endswith("was never awaited"):
+            self.unawaited.append(f"{text}, at {warning.filename}:{warning.lineno}")
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+
     # --- calls -----------------------------------------------------------------------------------------------
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> None:
         if self._resting:
             return
+        self._check_time(frame)
         if event == "c_call":
             found = _CALLS.get(id(argument)) or _method(argument)
         elif event == "call":
@@ -121,6 +142,15 @@ class Guard:
             return
         what, instead = found
         self._find(f"workflow code uses {what}", instead, frame)
+
+    def _check_time(self, frame: FrameType) -> None:
+        """It must give way: in production nothing else happens while it does not."""
+        if time.monotonic() > self._until and not _excused(frame):
+            self._until = math.inf
+            self._find(
+                f"workflow code has blocked for {BLOCKED_SECONDS:g} s without awaiting anything",
+                "do what takes long in an activity", frame,
+            )  # fmt: skip
 
     def _find(self, message: str, hint: str, frame: FrameType) -> None:
         place = _place(frame)
@@ -144,6 +174,7 @@ class Guard:
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event in ("line", "return") and not self._resting:
+            self._check_time(frame)
             self._compare()
             self._last = (
                 f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from penstock.errors import Rejected, shown
 from penstock.sdk.workflow import seconds_of
@@ -21,6 +21,7 @@ class Declared:
 
     name: str | None = None
     timeout: float | None = None
+    signals: frozenset[str] | None = None
 
 
 @overload
@@ -29,7 +30,10 @@ def workflow(function: F, /) -> F: ...
 
 @overload
 def workflow(
-    *, name: str | None = None, timeout: float | timedelta | None = None
+    *,
+    name: str | None = None,
+    timeout: float | timedelta | None = None,
+    signals: Iterable[str] | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -39,12 +43,15 @@ def workflow(
     *,
     name: str | None = None,
     timeout: float | timedelta | None = None,
+    signals: Iterable[str] | None = None,
 ) -> F | Callable[[F], F]:
     """Make an `async def` a workflow: its steps are awaited calls of its Context, and a finished one is never executed
-    again. `timeout` bounds the whole run."""
+    again. `timeout` bounds the run. With `signals`, the names of the signals and updates that it takes, any other is
+    refused; without, all are kept until they are awaited."""
     if name is not None and not (type(name) is str and name):
         raise invalid(f"`name` of a workflow must be text, not {shown(name)}")
-    declared = Declared(name, None if timeout is None else seconds_of("timeout", timeout))
+    names = None if signals is None else _names(signals)
+    declared = Declared(name, None if timeout is None else seconds_of("timeout", timeout), names)
 
     def decorate(function: F) -> F:
         check(function)
@@ -52,6 +59,19 @@ def workflow(
         return function
 
     return decorate if function is None else decorate(function)
+
+
+def _names(signals: Any) -> frozenset[str]:
+    given = (
+        ()
+        if isinstance(signals, str) or not isinstance(signals, Iterable)
+        else tuple(cast("Iterable[Any]", signals))
+    )
+    if not given or not all(isinstance(each, str) and each for each in given):
+        raise invalid(
+            f"`signals` of a workflow are names, not {shown(signals)}", hint='signals=["approve"]'
+        )
+    return frozenset(given)
 
 
 def is_workflow(function: Any) -> bool:

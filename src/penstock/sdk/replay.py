@@ -9,23 +9,23 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import traceback
 import uuid
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as Variables
 from datetime import UTC, datetime
 from types import CodeType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Raw
 
 from penstock.core.program import Told
-from penstock.errors import Fail, Nondeterminism, PenstockError, Rejected, StepFailed
+from penstock.errors import Nondeterminism, PenstockError, Rejected
 from penstock.model import intents as i
-from penstock.model.failure import MESSAGE_CHARACTERS_MAX, Failure, failure_of
+from penstock.model.failure import Failure
+from penstock.sdk.failing import Gone, failure_in, step_failed
+from penstock.sdk.fit import same, shown_intent
 from penstock.sdk.loop import Loop, Timer
-from penstock.sdk.values import encode_value
+from penstock.sdk.values import Unreadable, encode_value
 
 if TYPE_CHECKING:
     from penstock.model.run import Run
@@ -43,10 +43,6 @@ class ContinueAsNew(BaseException):
 
     def __init__(self, input: bytes) -> None:
         self.input = input
-
-
-class Gone(BaseException):
-    """The function is being dropped from memory: nothing that it still does is heard."""
 
 
 Waited = tuple["asyncio.Future[Any] | Timer", "Read | None"]
@@ -152,6 +148,7 @@ class Replay:
     # --- one event -------------------------------------------------------------------------------------------
 
     def _go_on(self, told: Told) -> list[i.Intent]:
+        # `sdk/watchdog.py` knows this by its name.
         self.at = self.loop.now = told.at
         self._wanted, self._places = [], []
         hear, run = self._hear, self.loop.run if self._guard is None else self._guarded
@@ -160,6 +157,9 @@ class Replay:
             run()
         if self._guard is not None and self._guard.found:
             self._end(i.Break(failure_in(self._guard.found[0])))
+        if self._guard is not None and self._guard.unawaited:
+            message = f"{self._guard.unawaited[0]}: write `await`"
+            self._end(i.Break(Failure(code="never-awaited", message=message)))
         if self._ended is None and self.unawaited:
             self._end(i.Break(self._never_awaited()))
         if self._ended is None and not self._open:
@@ -200,6 +200,8 @@ class Replay:
         try:
             value = None if read is None else read(output or b"null")
         except Exception as error:
+            if isinstance(error, Unreadable):
+                error = Unreadable(f"`{heard.key}`: {error.message}")
             future.set_exception(error)
             return
         if heard.id or heard.key.startswith("update:"):
@@ -216,7 +218,7 @@ class Replay:
         """The function, and how it ended."""
         try:
             value = await self.workflow.call(self.context, input)
-            self._end(i.Finish(Raw(encode_value(value))))
+            self._end(self._finish(value))
         except ContinueAsNew as again:
             self._end(i.Continue(Raw(again.input)))
         except asyncio.CancelledError:
@@ -229,6 +231,23 @@ class Replay:
             return
         except BaseException as error:
             self._end(i.Break(failure_in(error)))
+
+    def _finish(self, value: Any) -> i.Finish | i.Break:
+        """It has returned."""
+        if self.unawaited:
+            return i.Break(self._never_awaited())
+        try:
+            raw = encode_value(value)
+        except PenstockError as error:
+            message = (
+                f"the result of workflow `{self.workflow.name}` cannot be kept: {error.message}"
+            )
+            return i.Break(Failure(code=error.code, message=message, type=type(error).__name__))
+        problem = self.workflow.result_problem(value, raw)
+        if problem is None:
+            return i.Finish(Raw(raw))
+        message = f"the result of workflow `{self.workflow.name}` {problem}"
+        return i.Break(Failure(code="output-invalid", message=message))
 
     def _end(self, how: i.Finish | i.Break | i.Stop | i.Continue) -> None:
         self._ended = how
@@ -346,7 +365,7 @@ class Replay:
         for number in range(max(len(again), len(wanted))):
             now = again[number] if number < len(again) else None
             then = wanted[number] if number < len(wanted) else None
-            if now is not None and then is not None and _same(now, then):
+            if now is not None and then is not None and same(now, then):
                 continue
             place = self._places[number] if number < len(self._places) else None
             where = shown_place(place) if place is not None else self._where().removeprefix(", at ")
@@ -361,41 +380,6 @@ class Replay:
             )  # fmt: skip
 
 
-def _same(now: i.Intent, then: i.Intent) -> bool:
-    """Whether the run goes on alike. How patiently a step is tried, and for how long it is waited for, may change: what is
-    recorded stays in force."""
-    if i.ENCODER.encode(now) == i.ENCODER.encode(then):
-        return True
-    match now, then:
-        case i.Call(), i.Call():
-            alike = (now.key, now.activity, now.undo) == (then.key, then.activity, then.undo)
-            return alike and _equal(now.arguments, then.arguments)
-        case i.Sleep(), i.Sleep():
-            return now.key == then.key
-        case i.Await(), i.Await():
-            return (now.key, now.name, now.update) == (then.key, then.name, then.update)
-        case i.Drop(), i.Drop():
-            return now.key == then.key
-        case i.Child(), i.Child():
-            return (
-                now.key == then.key
-                and now.definition == then.definition
-                and _equal(now.input, then.input)
-            )
-        case i.Break(), i.Break():
-            return (
-                now.failure.code == then.failure.code
-                and now.failure.message == then.failure.message
-            )
-        case _:
-            return False
-
-
-def _equal(now: Raw, then: Raw) -> bool:
-    """As JSON values: the order of an object's members says nothing."""
-    return msgspec.json.decode(now) == msgspec.json.decode(then)
-
-
 def here(above: int) -> Place:
     """The line of the caller, so many calls above who asks."""
     frame = _frame(above + 1)
@@ -404,93 +388,6 @@ def here(above: int) -> Place:
 
 def shown_place(place: Place | None) -> str:
     return "" if place is None else f"{place[0].co_filename}:{place[1]} in {place[0].co_name}"
-
-
-def shown_intent(intent: i.Intent | None) -> str:
-    """An intent as a line of the code would say it."""
-
-    def text(raw: Raw) -> str:
-        found = bytes(raw).decode("utf-8", "replace")
-        return found if len(found) <= 200 else f"{found[:199]}…"
-
-    match intent:
-        case None:
-            return "nothing"
-        case i.Call():
-            return f"call {intent.activity}{text(intent.arguments)}"
-        case i.Sleep():
-            return f"sleep until {datetime.fromtimestamp(intent.due, UTC).isoformat()}"
-        case i.Await():
-            return f"{'update' if intent.update else 'signal'} {intent.name}"
-        case i.Child():
-            return f"child {intent.definition}{text(intent.input)}"
-        case i.Drop():
-            return f"giving up {intent.key}"
-        case i.Note():
-            return f"{intent.key} = {text(intent.value)}"
-        case i.Finish():
-            return f"return {text(intent.output)}"
-        case i.Break():
-            return f"raise {intent.failure.type or intent.failure.code}: {intent.failure.message}"
-        case _:
-            return f"{type(intent).__name__.lower()} {getattr(intent, 'key', '')}".strip()
-
-
-def step_failed(key: str, failure: Failure) -> BaseException:
-    """What the function gets: an exception with its causes as they were."""
-    error = StepFailed(key, failure)
-    cursor: BaseException = error
-    cause = failure.cause
-    while cause is not None:
-        inner = StepFailed(cause.key or key, cause)
-        cursor.__cause__, cursor = inner, inner
-        cause = cause.cause
-    return error
-
-
-def failure_in(error: BaseException) -> Failure:
-    """How the function failed: what it let through is the step's own failure, what it raised has those as its cause."""
-    error = _one_of(error)
-    if isinstance(error, StepFailed):
-        return cast("Failure", error.failure)
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if cause is None or isinstance(cause, asyncio.CancelledError | Gone):
-        return (
-            failure_of(_alone(error), trace=_trace(error))
-            if not isinstance(error, Fail)
-            else failure_of(error)
-        )
-    outer = failure_of(_alone(error), trace=_trace(error))
-    return Failure(
-        code=outer.code, message=outer.message, type=outer.type, details=outer.details, trace=outer.trace,
-        cause=failure_in(cause),
-    )  # fmt: skip
-
-
-def _one_of(error: BaseException) -> BaseException:
-    """The one exception of a group that has no other."""
-    inside: Any = getattr(error, "exceptions", ())
-    while isinstance(error, BaseExceptionGroup) and len(inside) == 1:
-        error = inside[0]
-        inside = getattr(error, "exceptions", ())
-    return cast("BaseException", error)
-
-
-def _alone(error: BaseException) -> BaseException:
-    """The same without its causes, which are told one by one."""
-    made: Any = error.__class__.__new__(error.__class__)
-    made.__dict__.update(error.__dict__)
-    made.args = error.args
-    return made
-
-
-def _trace(error: BaseException) -> str:
-    frames = [
-        each
-        for each in traceback.extract_tb(error.__traceback__)
-        if "/penstock/sdk/" not in each.filename.replace("\\", "/")
-    ]
-    return "".join(traceback.format_list(frames[-12:]))[-MESSAGE_CHARACTERS_MAX:]
 
 
 class Pending(Coroutine[Any, Any, Any]):

@@ -28,11 +28,15 @@ def encode_value(value: Any) -> bytes:
     """As JSON; a pydantic model too, wherever it stands."""
     try:
         return encode_payload(value)
-    except PayloadInvalid:
-        made = _without_models(value)
-        if made is value:
-            raise
+    except PayloadInvalid as error:
+        refused = error
+    made = _without_models(value)
+    if made is value:
+        raise refused from None
+    try:
         return encode_payload(made)
+    except PayloadInvalid as error:
+        raise error from None  # once is enough
 
 
 def _without_models(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Notices when the event loop is blocked, and by which activity (SPEC 4.3).
+"""Notices when the event loop is blocked, and by which activity or workflow function (SPEC 4.3).
 
 A thread asks the loop for a sign of life now and then; where none comes it looks, from outside, at what the loop is
 executing. An attempt pays nothing for it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import time
@@ -20,6 +21,10 @@ from penstock.sdk.workflow import Entry
 
 log = logging.getLogger(__name__)
 
+_AROUND = (os.path.dirname(__file__), os.path.dirname(asyncio.__file__))
+"""Code between the engine and the function's own lines."""
+_REPLAY = os.path.join(os.path.dirname(__file__), "replay.py")
+"""Not imported for this: a process may have no workflow functions."""
 BLOCKED_SECONDS = 1.0
 PROBE_SECONDS = 0.25
 
@@ -48,7 +53,7 @@ class Watchdog:
 
     def _watch(self, loop: asyncio.AbstractEventLoop, busy: Sized) -> None:
         while not self._stop.wait(PROBE_SECONDS):
-            if not busy:
+            if not busy and self._function() is None:
                 continue
             self._answered.clear()
             asked = time.monotonic()
@@ -67,7 +72,14 @@ class Watchdog:
                     log.warning("loop.blocked seconds=%.1f", patience, exc_info=True)
 
     def _report(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        frame = sys._current_frames().get(self._ident)  # pyright: ignore[reportPrivateUsage]  (no other way)
+        found = self._function()
+        if found is not None:
+            name, run_id, place = found
+            log.warning(
+                "loop.blocked seconds=%.1f workflow=%s run=%s at=%s", seconds, name, run_id, place
+            )
+            return
+        frame = self._frame()
         task = asyncio.current_task(loop)
         attempt = None if task is None else _attempt_of(task)
         name = self._by_stack(frame) if attempt is None else attempt.job.activity
@@ -81,6 +93,23 @@ class Watchdog:
             if frame
             else "?",
         )
+
+    def _frame(self) -> FrameType | None:
+        """Where the loop is now."""
+        return sys._current_frames().get(self._ident)  # pyright: ignore[reportPrivateUsage]  (no other way)
+
+    def _function(self) -> tuple[str, str, str] | None:
+        """The workflow function that goes on, its run, and the line at which it is."""
+        frame, place = self._frame(), ""
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "_go_on" and code.co_filename == _REPLAY:
+                program: Any = frame.f_locals["self"]
+                return program.workflow.name, program.run_id, place or "?"
+            if not code.co_filename.startswith(_AROUND):
+                place = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+            frame = frame.f_back
+        return None
 
     def _by_stack(self, frame: FrameType | None) -> str | None:
         """An activity among the calls that the loop is inside of."""

@@ -1,0 +1,80 @@
+"""Whether what a workflow function wants is what its history has, and how either is said (SPEC 2.8)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Raw
+
+from penstock.model import intents as i
+
+
+def same(now: i.Intent, then: i.Intent) -> bool:
+    """Whether the run goes on alike. How patiently a step is tried, and for how long it is waited for, may change: what is
+    recorded stays in force."""
+    if i.ENCODER.encode(now) == i.ENCODER.encode(then):
+        return True
+    match now, then:
+        case i.Call(), i.Call():
+            alike = (now.key, now.activity, now.undo) == (then.key, then.activity, then.undo)
+            return alike and _equal(now.arguments, then.arguments)
+        case i.Sleep(), i.Sleep():
+            return now.key == then.key
+        case i.Await(), i.Await():
+            return (now.key, now.name, now.update) == (then.key, then.name, then.update)
+        case i.Drop(), i.Drop():
+            return now.key == then.key
+        case i.Child(), i.Child():
+            return (
+                now.key == then.key
+                and now.definition == then.definition
+                and _equal(now.input, then.input)
+            )
+        case i.Break(), i.Break():
+            return now.failure.code == then.failure.code and (
+                _addressless(now.failure.message) == _addressless(then.failure.message)
+            )
+        case _:
+            return False
+
+
+def _addressless(message: str) -> str:
+    """Where a value lay in memory, in a message of it, says nothing."""
+    return re.sub(r"0x[0-9a-fA-F]+", "0x", message)
+
+
+def _equal(now: Raw, then: Raw) -> bool:
+    """As JSON values: the order of an object's members says nothing."""
+    return msgspec.json.decode(now) == msgspec.json.decode(then)
+
+
+def shown_intent(intent: i.Intent | None) -> str:
+    """An intent as a line of the code would say it."""
+
+    def text(raw: Raw) -> str:
+        found = bytes(raw).decode("utf-8", "replace")
+        return found if len(found) <= 200 else f"{found[:199]}…"
+
+    match intent:
+        case None:
+            return "nothing"
+        case i.Call():
+            return f"call {intent.activity}{text(intent.arguments)}"
+        case i.Sleep():
+            return f"sleep until {datetime.fromtimestamp(intent.due, UTC).isoformat()}"
+        case i.Await():
+            return f"{'update' if intent.update else 'signal'} {intent.name}"
+        case i.Child():
+            return f"child {intent.definition}{text(intent.input)}"
+        case i.Drop():
+            return f"giving up {intent.key}"
+        case i.Note():
+            return f"{intent.key} = {text(intent.value)}"
+        case i.Finish():
+            return f"return {text(intent.output)}"
+        case i.Break():
+            return f"raise {intent.failure.type or intent.failure.code}: {intent.failure.message}"
+        case _:
+            return f"{type(intent).__name__.lower()} {getattr(intent, 'key', '')}".strip()
