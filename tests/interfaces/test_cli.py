@@ -242,6 +242,60 @@ def test_run_prints_the_result_on_stdout_and_the_events_on_stderr(tool: Tool) ->
     assert "COMPLETED in" in said.err
 
 
+STEPS = """\
+from penstock import Context, Fail, activity, workflow
+
+
+@activity
+async def charge(card: str) -> str:
+    return f"payment of {card}"
+
+
+@activity
+async def refund(payment: str) -> None: ...
+
+
+@workflow
+async def sale(ctx: Context, card: str) -> str:
+    payment = await ctx.call(charge, card, undo=refund)
+    if not await ctx.signal("approve"):
+        raise Fail("not approved")
+    return payment
+"""
+
+
+def test_a_workflow_function_is_run_by_its_name_and_drawn_over_time(
+    tool: Tool, folder: Path, beside: Start
+) -> None:
+    (folder / "sales.py").write_text(STEPS)
+    owner = beside("run", "sale", "--app", "sales.py", "-i", "card=a-1")
+    owner.says("waits: signal approve is to come: penstock signal sale approve")
+    drawn = tool("graph", "sale").out.splitlines()
+    assert [line.split()[:2] for line in drawn] == [["✓", "charge#1"], ["⏳", "signal:approve#1"]]
+    tool("signal", "sale", "approve", "true")
+    assert owner.ended().json == "payment of a-1"
+
+    again = beside("run", "sale", "--app", "sales.py", "-i", "card=a-1")
+    again.says("waits: signal approve")
+    tool("signal", "sale-2", "approve", "false")
+    assert "error[failed]: not approved" in again.ended().err
+    steps = tool("graph", "sale-2", "--json").json["steps"]
+    assert [(s["key"], s["status"]) for s in steps] == [
+        ("charge#1", "COMPENSATED"),
+        ("signal:approve#1", "COMPLETED"),
+    ]
+
+
+def test_a_workflow_that_is_not_there_is_told_with_those_that_are(tool: Tool, folder: Path) -> None:
+    (folder / "sales.py").write_text(STEPS)
+
+    assert "hint: did you mean `sale`?" in tool("run", "sael", "--app", "sales.py").err
+    assert "hint: it has: sale" in tool("run", "zzz", "--app", "sales.py").err
+    said = tool("run", "sales.py", "--app", "sales.py")
+    assert (said.status, "penstock run WORKFLOW --app sales.py" in said.err) == (2, True)
+    assert not (folder / "penstock.db").exists()
+
+
 def test_secrets_come_from_the_environment_and_stand_in_no_event(
     tool: Tool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ from penstock.errors import DefinitionInvalid
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.cli.timeline import Timeline
     from penstock.dsl.finding import Finding
     from penstock.dsl.load import Loaded
     from penstock.ports.activities import Served
@@ -249,6 +250,8 @@ def first_sentence(page: str) -> str:
 def graph_command(name: str, width: int | None, as_json: bool, url: str) -> int:
     """Draw a definition, or a run with its progress.
 
+    Of a run of a workflow function its steps over time.
+
     \b
     Example:
       penstock graph order.yaml
@@ -310,6 +313,8 @@ async def _draw_run(id: str, width: int | None, as_json: bool, url: str) -> int:
         for item in items:
             await followed.follow(item.seq, item.event, session.definition)
     now = time.time()
+    if followed.timeline is not None:
+        return _draw_steps(followed.timeline, followed.status, id, width, as_json)
     decided = followed.links()
     if as_json:
         links = [
@@ -340,6 +345,21 @@ async def _draw_run(id: str, width: int | None, as_json: bool, url: str) -> int:
             {task: followed.look(task, now) for task in followed.definition.tasks}, decided
         )
     )
+    return COMPLETED
+
+
+def _draw_steps(timeline: Timeline, status: str, id: str, width: int | None, as_json: bool) -> int:
+    import time
+
+    if as_json:
+        steps = [
+            {"key": step.key, "status": step.status, "began": step.began, "ended": step.ended}
+            for step in timeline.steps()
+        ]
+        give_json({"id": id, "status": status, "steps": steps})
+        return COMPLETED
+    columns, _ = _size(width)
+    _print(timeline.draw(columns, time.time()))
     return COMPLETED
 
 

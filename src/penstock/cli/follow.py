@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from penstock.cli.graph import Link, Look, Task
 from penstock.cli.humane import duration, until
+from penstock.cli.timeline import Timeline
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.owed import Reason, reasons
@@ -100,6 +101,8 @@ class Followed:
         self._counts: dict[str, tuple[int, int, int]] = {}
         self._undone: dict[str, int] = {}
         self._inner: dict[str, dict[str, TaskState]] = {}
+        self.timeline = Timeline() if plan.function else None
+        """Of a workflow function: it has no graph."""
 
     @property
     def run(self) -> Run:
@@ -145,6 +148,8 @@ class Followed:
         self.flow.effects.clear()
         self._root = self.run.scopes.get("", self._root)
         self._count(top)
+        if self.timeline is not None:
+            self.timeline.take(self.run, event)
         if isinstance(event, e.UndoCompleted):
             self._undone[top] = self._undone.get(top, 0) + 1
         if isinstance(event, e.RunCompleted):
@@ -273,7 +278,9 @@ class Followed:
         )
 
     def progress(self) -> tuple[int, int]:
-        """Tasks that are over, of all that the definition has."""
+        """Tasks that are over, of all that the definition has; of a function, of those that began."""
+        if self.timeline is not None:
+            return self.timeline.progress()
         ids = [
             id for id, task in self.definition.tasks.items() if task.type not in ("start", "end")
         ]

@@ -66,6 +66,9 @@ class View:
 
     def _graph(self, width: int, height: int, now: float) -> list[Text]:
         followed = self.followed
+        if followed.timeline is not None:
+            rows = followed.timeline.draw(width - 2, now, max(6, height - _rows(FULL)))
+            return [text_of([[(" ", ""), *row] for row in rows])]
         if self._size != (width, height):
             self._size = (width, height)
             tasks = tasks_of(followed.definition)

@@ -26,11 +26,11 @@ DRAIN_SECONDS = 10.0
 
 
 @click.command("run")
-@click.argument("file", type=click.Path())
+@click.argument("file", metavar="FILE|WORKFLOW")
 @click.option(
     "--app",
     metavar="FILE|MODULE[:ATTR]",
-    help="Where the activities are: a Python file or a module.",
+    help="Where the activities and workflows are: a Python file or a module.",
 )
 @click.option(
     "-i",
@@ -55,12 +55,15 @@ def run_command(
     file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, again: bool, plain: bool,
     force: str | None, strict: bool, url: str,
 ) -> int:  # fmt: skip
-    """Run a definition here and watch it.
+    """Run a definition, or a workflow function, here and watch it.
 
     \b
     Example:
       penstock run order.yaml --app shop.py -i '{"sku": "A1"}'
       penstock run order.yaml --app shop.py -i sku=A1 -i cents=1999 --id order-7
+      penstock run refund --app shop.py -i payment=p-1
+
+    The last runs the function `refund` that `@workflow` has marked in shop.py; -i gives its arguments by name.
 
     Started again, after Ctrl-C, kill -9 or a power cut, it continues the open run. One that has ended is shown as it
     ended if --id names it; without --id, or with --again, the next one is started: order-2, order-3, and so on. The
@@ -73,8 +76,13 @@ async def _run(
     file: str, app: str | None, inputs: tuple[str, ...], id: str | None, by: str | None, again: bool, plain: bool,
     force: str | None, strict: bool, url: str,
 ) -> int:  # fmt: skip
-    from penstock.cli.app import load_app, served_by
-    from penstock.cli.definitions import read_definition, refused_early, tell_findings
+    from penstock.cli.app import load_app, load_workflows, served_by
+    from penstock.cli.definitions import (
+        looks_like_file,
+        read_definition,
+        refused_early,
+        tell_findings,
+    )
     from penstock.cli.inputs import explained, parse_inputs
     from penstock.cli.output import INTERRUPTED, paint, say
     from penstock.cli.session import engine_of, on_interrupt, store_flag
@@ -84,19 +92,30 @@ async def _run(
 
     given = parse_inputs(inputs)
     activities = load_app(app) if app else []
+    workflows = load_workflows(app, needed=False) if app else []
     keep_infos()
     # What is wrong is said before a database is made.
-    loaded = read_definition(file, served_by(activities), app)
-    if not await is_there(url):
-        refused_early(loaded, activities, force=force, strict=strict)
+    function = (
+        None
+        if looks_like_file(file) and not file.endswith(".py")
+        else _function(file, app, workflows)
+    )
+    if function is None:
+        loaded = read_definition(file, served_by(activities), app)
+        if not await is_there(url):
+            refused_early(loaded, activities, force=force, strict=strict)
     stop = on_interrupt()
+    settings = Settings(drain_seconds=DRAIN_SECONDS)
     async with engine_of(
-        url, activities=activities, settings=Settings(drain_seconds=DRAIN_SECONDS)
+        url, activities=activities, workflows=workflows, settings=settings
     ) as engine:
-        kept = await engine.register(file, by=by, force=force, strict=strict)
-        tell_findings(kept.findings)
+        name = file
+        if function is None:
+            kept = await engine.register(file, by=by, force=force, strict=strict)
+            tell_findings(kept.findings)
+            name = kept.id
         with explained(inputs):
-            run, note = await _begin(engine, kept.id, given, id, by, again or id is None)
+            run, note = await _begin(engine, name, given, id, by, again or id is None)
         followed = await _watch(engine, run, url, stop, note, plain)
         if followed.closed:
             return await _ended(run, followed, url, again)
@@ -107,6 +126,30 @@ async def _run(
         f"{paint('next', 'hint')}: the same command goes on from here; penstock why {quote(run.id)}{flag}"
     )
     return INTERRUPTED
+
+
+def _function(name: str, app: str | None, workflows: list[Any]) -> Any:
+    """The workflow function of that name; None if it is a file that is meant."""
+    from pathlib import Path
+
+    from penstock.cli.output import Problem
+    from penstock.cli.words import did_you_mean
+    from penstock.sdk.functions import workflow_of
+
+    known = {workflow_of(each).name: each for each in workflows}
+    if name in known:
+        return known[name]
+    if name.endswith(".py"):
+        raise Problem(
+            "usage", f"{name} is a Python file, not a definition",
+            hint=f"penstock run WORKFLOW --app {quote(name)} runs a workflow function that is in it",
+        )  # fmt: skip
+    if not known or Path(name).exists() or "/" in name:
+        return None
+    raise Problem(
+        "usage", f"there is no file {name}, and no workflow of that name in {app}",
+        hint=did_you_mean(name, known) or f"it has: {', '.join(sorted(known)[:10])}",
+    )  # fmt: skip
 
 
 async def _begin(

@@ -98,14 +98,17 @@ class Session:
         return self._store
 
     async def plan(self, definition: str, version: str) -> Plan:
-        """A version as it was registered, compiled."""
+        """A version as it was registered, compiled; of a workflow function what all its runs have in common."""
         from msgspec.structs import replace
 
+        from penstock.core.functions import FUNCTION, FunctionPlan
         from penstock.core.plan import Plan
         from penstock.engine.plugins import vocabulary_of
         from penstock.model.codec import decode_definition
         from penstock.wiring import installed_plugins
 
+        if version == FUNCTION:
+            return FunctionPlan(definition)
         row = await self._row(definition, version)
         found = replace(decode_definition(row.document), version=row.version)
         store, plugins = await self.store(), installed_plugins()
