@@ -293,6 +293,8 @@ def test_a_workflow_that_is_not_there_is_told_with_those_that_are(tool: Tool, fo
     assert "hint: it has: sale" in tool("run", "zzz", "--app", "sales.py").err
     said = tool("run", "sales.py", "--app", "sales.py")
     assert (said.status, "penstock run WORKFLOW --app sales.py" in said.err) == (2, True)
+    for command in ("verify", "graph", "start"):
+        assert "sales.py is a Python file, not a definition" in tool(command, "sales.py").err
     assert not (folder / "penstock.db").exists()
 
 

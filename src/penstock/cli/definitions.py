@@ -48,6 +48,11 @@ def looks_like_file(name: str) -> bool:
 def found_file(name: str) -> Path:
     """The file, or the one that was probably meant."""
     path = Path(name)
+    if path.suffix == ".py" and path.is_file():
+        raise Problem(
+            "usage", f"{name} is a Python file, not a definition",
+            hint=f"its activities and workflow functions are found by --app {quote(name)}",
+        )  # fmt: skip
     if path.is_file() or path.is_fifo():
         return path
     if path.is_dir():
