@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from penstock.core.plan import Formula, Guard, Input, Node, Plan, Value
+from penstock.core.plan import Formula, Guard, Input, Node, Plan, ScopePlan, Value
 from penstock.expr.tree import Literal, children
 from penstock.expr.tree import Node as Tree
 from penstock.expr.values import INT_MAX, INT_MIN
 from penstock.verify.cases import ABSENT, Read, Values, unique
 from penstock.verify.samples import accepts, resolve, sample
+from penstock.verify.scopes import map_around
+from penstock.verify.substitution import plain_path
 from penstock.verify.tables import ours
 
 CONSTANTS_MAX = 400
+FIRST = "[0]"
+"""In a path: the first element of a list."""
 
 
 def guesses_of(plan: Plan) -> Values:
@@ -26,6 +30,7 @@ def guesses_of(plan: Plan) -> Values:
                 found.setdefault(read, 1)
             if node.type == "map":
                 items |= set(node.formulas["items"].expression.reads)
+                items |= set(_in_items(scope, node))
             for given in (*node.inputs, *(node.undo_inputs or ())):
                 if given.source is not None and given.path is not None:
                     read = _source(given)
@@ -34,9 +39,23 @@ def guesses_of(plan: Plan) -> Values:
     for formula in (plan.outputs or {}).values():
         for read in formula.expression.reads:
             found.setdefault(read, 1)
-    for read in items:
+    for read in sorted(items, key=lambda read: (len(read), read)):
         found[read] = [1]
     return found
+
+
+def _in_items(scope: ScopePlan, node: Node) -> Iterator[Read]:
+    """Lists inside of the items of a map that another map goes through, as paths from outside."""
+    path = plain_path(node.formulas["items"].expression.tree)
+    body = map_around(scope)
+    rest: Read = ()
+    while path is not None and path[0] == "item" and body is not None and body.parent is not None:
+        rest = (FIRST, *path[1:], *rest)
+        owner = body.parent.nodes[body.owner]
+        path = plain_path(owner.formulas["items"].expression.tree)
+        body = map_around(body.parent)
+    if rest and path is not None and path[0] != "item":
+        yield (*path, *rest)
 
 
 def constants_of(plan: Plan) -> list[Any]:
@@ -109,6 +128,9 @@ def _whole(schema: Any, guesses: Values, root: Read) -> Any:
 def _there(made: Any, path: Read, value: Any) -> bool:
     """Something is at that path; an empty list is nothing where a list is gone through."""
     for name in path:
+        if name == FIRST and isinstance(made, list) and made:
+            made = cast("list[Any]", made)[0]
+            continue
         if not isinstance(made, dict) or name not in made:
             return False
         made = cast("dict[str, Any]", made)[name]
@@ -118,7 +140,8 @@ def _there(made: Any, path: Read, value: Any) -> bool:
 def _fuller(schema: Any, made: Any, path: Read, *, items: bool) -> Any:
     """The same with something at that path, if the schema has anything to say of it and accepts it."""
     rules: Any = schema
-    for word in (*(w for name in path for w in ("properties", name)), *(("items",) if items else ())):  # fmt: skip
+    words = [word for name in path for word in (("items",) if name == FIRST else ("properties", name))]  # fmt: skip
+    for word in (*words, *(("items",) if items else ())):
         rules = resolve(rules, schema)
         rules = cast("dict[str, Any]", rules).get(word) if isinstance(rules, dict) else None
     if rules is None and not items:
@@ -131,6 +154,9 @@ def _fuller(schema: Any, made: Any, path: Read, *, items: bool) -> Any:
 def _put(whole: Any, path: Read, value: Any) -> Any:
     if not path:
         return None if value is ABSENT else value
+    if path[0] == FIRST:
+        elements = cast("list[Any]", whole) if isinstance(whole, list) else []
+        return [_put(elements[0] if elements else None, path[1:], value), *elements[1:]]
     node: dict[str, Any] = dict(cast("dict[str, Any]", whole)) if isinstance(whole, dict) else {}
     if len(path) == 1 and value is ABSENT:
         node.pop(path[0], None)

@@ -21,11 +21,12 @@ from penstock.expr.typecheck import Environment, check
 from penstock.verify.cases import Asked, Stand
 from penstock.verify.certain import Certain, Ended, dominators
 from penstock.verify.data import Data
-from penstock.verify.inference import items_of, kinds
+from penstock.verify.inference import items_of, kinds, part
 from penstock.verify.outputs import output_schema
 from penstock.verify.samples import resolve
+from penstock.verify.scopes import map_around
 from penstock.verify.solver import Ask, Wanted
-from penstock.verify.substitution import Read, plain_path, substituted
+from penstock.verify.substitution import Read, plain_path, replaced, substituted
 from penstock.verify.tables import ours, whens
 from penstock.verify.types import TaskType, Types
 from penstock.verify.verification import Subject
@@ -84,15 +85,29 @@ def asked_at(subject: Subject) -> dict[str, Asked]:
 
 def _first(scope: ScopePlan | None, guard: Guard, env: Environment) -> Guard:
     """The condition with the first element of the list in place of `item`."""
-    while scope is not None and scope.kind != "map":
-        scope = scope.parent
-    if scope is None or scope.parent is None or not any(r[0] == "item" for r in guard.expression.reads):  # fmt: skip
+    if not any(read[0] == "item" for read in guard.expression.reads):
         return guard
-    items = scope.parent.nodes[scope.owner].formulas["items"].expression
-    if plain_path(items.tree) is None:
+    element = _element(map_around(scope))
+    if element is None:
         return guard
-    element = Index(0, items.tree, Constant(0, 0))
     return Stand(f"{guard.text} of the first", substituted(guard.expression, {("item",): element}, env))  # fmt: skip
+
+
+def _element(scope: ScopePlan | None) -> Tree | None:
+    """The first item of a map as an expression over what is outside of all maps; None if it is not a plain path."""
+    if scope is None or scope.parent is None:
+        return None
+    items = scope.parent.nodes[scope.owner].formulas["items"].expression
+    path, tree = plain_path(items.tree), items.tree
+    if path is None:
+        return None
+    if path[0] == "item":
+        outer = _element(map_around(scope.parent))
+        inner = None if outer is None else replaced(tree, {("item",): outer})
+        if inner is None:
+            return None
+        tree = inner
+    return Index(0, tree, Constant(0, 0))
 
 
 def _guards(node: Node) -> Iterator[tuple[Guard, bool]]:
@@ -259,7 +274,7 @@ class Knowledge:
             self._subject.definition.input_schema,
             self._visible(scope, over),
             self._data_schema(over),
-            self._item(scope),
+            self.item(scope),
             iteration=1,
         )
         at = None if node is None else (scope, node)
@@ -424,17 +439,19 @@ class Knowledge:
             case _:
                 return False
 
-    def _item(self, scope: ScopePlan) -> Any:
+    def item(self, scope: ScopePlan) -> Any:
         """What an item of the map is in whose body the scope lies; None: anything."""
         if scope.path not in self._items:
-            cursor: ScopePlan | None = scope
-            while cursor is not None and cursor.kind != "map":
-                cursor = cursor.parent
-            found: Any = None
+            cursor, found = map_around(scope), None
             if cursor is not None and cursor.parent is not None:
                 owner = cursor.parent.nodes[cursor.owner]
+                expression = owner.formulas["items"].expression
                 if not owner.config.get("more"):  # a signal adds what it likes
-                    found = items_of(self.data.given(owner.formulas["items"].expression))
+                    match plain_path(expression.tree):
+                        case ("item", *path):
+                            found = items_of(part(self.item(cursor.parent), path))
+                        case _:
+                            found = items_of(self.data.given(expression))
             self._items[scope.path] = found
         return self._items[scope.path]
 

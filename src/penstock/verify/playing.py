@@ -15,6 +15,7 @@ from penstock.verify.knowledge import Knowledge
 from penstock.verify.rehearsal import Runaway, Stage, Unplayable
 from penstock.verify.samples import sample
 from penstock.verify.scenario import Complete, EndChild, Fail, Fire, Scenario, Signal, Step, Submit
+from penstock.verify.scopes import map_around
 from penstock.verify.solver import Solution
 from penstock.verify.substitution import plain_path
 
@@ -98,19 +99,28 @@ class Player:
 
     def _with_item(self, solution: Solution, scope: ScopePlan | None) -> Solution:
         """The same, with the item in the list that the map goes through, if that can be given from outside."""
-        while scope is not None and scope.kind != "map":
-            scope = scope.parent
-        if scope is None or scope.parent is None or solution.values.item is None:
+        body = map_around(scope)
+        if body is None or solution.values.item is None:
             return solution
-        items = scope.parent.nodes[scope.owner].formulas["items"].expression
-        path = plain_path(items.tree)
-        match path:
+        return self._with(solution, body, solution.values.item)
+
+    def _with(self, solution: Solution, body: ScopePlan, item: Any) -> Solution:
+        if body.parent is None:
+            return solution
+        items = body.parent.nodes[body.owner].formulas["items"].expression
+        match plain_path(items.tree):
             case ("input", *rest):
                 values = replace(solution.values, has_input=True)
-                return replace(solution, input=_at_path(solution.input, rest, [values.item]), values=values)  # fmt: skip
+                return replace(solution, input=_at_path(solution.input, rest, [item]), values=values)  # fmt: skip
             case ("tasks", str(id), "output", *rest):
-                output = _at_path(solution.outputs.get(id), rest, [solution.values.item])
+                output = _at_path(solution.outputs.get(id), rest, [item])
                 return replace(solution, outputs={**solution.outputs, id: output})
+            case ("item", *rest):
+                outer = map_around(body.parent)
+                if outer is None:
+                    return solution
+                around = sample(self._knowledge.item(outer))
+                return self._with(solution, outer, _at_path(around, rest, [item]))
             case _:
                 return solution
 

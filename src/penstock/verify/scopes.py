@@ -108,3 +108,10 @@ class Notes:
         """At a character of a text, where that text stands in one piece in the source."""
         place = self.loaded.place_inside(path, text, position)
         self.findings.append(Finding(code, "error", message, place, hint))
+
+
+def map_around(scope: ScopePlan | None) -> ScopePlan | None:
+    """The body of a map in which the scope lies, or that it is: whose `item` is seen there."""
+    while scope is not None and scope.kind != "map":
+        scope = scope.parent
+    return scope
