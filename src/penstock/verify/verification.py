@@ -142,11 +142,13 @@ class Subject:
         sets = sum(
             len(doing.set) for node in nodes for doing in (*node.on_complete, *node.on_error)
         )
+        given = sum(len(node.inputs) for node in nodes) + len(self.plan.outputs or ())
         most = self.budget.tasks
         counts = (
             (len(nodes), "tasks", most),
             (links, "links", most * LINKS_EACH),
             (sets, "writes", most),
+            (given, "inputs and outputs", most * LINKS_EACH),
         )
         for count, what, limit in counts:
             if count > limit:
