@@ -339,3 +339,11 @@ def test_a_registration_spends_no_more_than_it_may() -> None:
     check_branches(subject)
 
     assert subject.purse.left == left
+
+
+def test_very_many_outputs_are_not_looked_at_one_by_one() -> None:
+    outputs = ", ".join(f"x{i}: tasks.a.output" for i in range(41))
+    loaded = load(f"id: it\ntasks: {{a: {{do: a}}}}\noutputs: {{{outputs}}}\n")
+
+    assert verify(loaded, budget=Budget(tasks=4)).verdict("3.6") == "unknown"
+    assert verify(loaded, budget=Budget(tasks=5)).verdict("3.5") == "proved"
