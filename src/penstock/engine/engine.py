@@ -28,6 +28,7 @@ from penstock.engine.forecast import Forecast
 from penstock.engine.history import Entry, History
 from penstock.engine.inbox import Inbox, Item, Reader
 from penstock.engine.inside import Inside
+from penstock.engine.known import Known
 from penstock.engine.listeners import Listeners
 from penstock.engine.observers import Observers
 from penstock.engine.outbox import Outbox
@@ -122,6 +123,7 @@ class Engine:
         self.post, self.heavy = self.inbox.post, self.inbox.heavy
         self.snapshots = Snapshots(self)
         self.programs = Programs(self)
+        self.known = Known(self)
         self.turns = Turns(self)
         self.effects = Effects(self)
         self.commits = Commits(self)
@@ -139,6 +141,7 @@ class Engine:
         await self.bus.open()
         await self.activities.open()
         await self.load_globals()
+        await self.known.write_down()
         self._task = asyncio.get_running_loop().create_task(
             self.commits.run(), name="penstock.commits"
         )

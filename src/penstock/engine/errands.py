@@ -95,7 +95,10 @@ class Errands:
         if row is None:
             try:
                 definition, number = config["definition"], await self._version(config)
-                plan = await self._engine.plan(definition, number)
+                if number == FUNCTION:
+                    plan = await self._engine.known.plan(definition)
+                else:
+                    plan = await self._engine.plan(definition, number)
                 command = c.StartRun(
                     at=self._engine.clock.now(), id=child, definition=definition, version=number,
                     input=encode(config["input"]), parent=run_id, parent_key=key, **run_facts,
@@ -137,9 +140,12 @@ class Errands:
     async def _version(self, config: dict[str, Any]) -> str:
         """Of the workflow function, if one of that name is here, or of the definition."""
         name, version = config["definition"], config["version"]
-        if version is None and self._engine.functions.plan(name) is not None:
+        if version in (None, FUNCTION) and self._engine.functions.plan(name) is not None:
             return FUNCTION
         definition = await self._engine.store.definition(name, version)
+        known = self._engine.known
+        if definition is None and version in (None, FUNCTION) and await known.exists(name):
+            return FUNCTION  # it waits for a process that has its code
         if definition is None:
             raise NotFound(
                 f"no definition `{name}`" + (f" version {version}" if version else ""),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from penstock.core.flow import Flow
+from penstock.core.functions import FUNCTION
 from penstock.core.migration import preview_of
 from penstock.dsl.diff import compare
 from penstock.engine.checks import check_texts, checked_id
@@ -58,6 +59,15 @@ class Migration:
         row = await engine.store.find(checked_id(id))
         if row is None:
             raise NotFound(f"no run {id}", hint="`penstock list` shows the runs")
+        if FUNCTION in (row.version, version):
+            raise Rejected(
+                "migration-of-function",
+                f"run {id} is one of the workflow function `{row.definition}`, whose code has no versions"
+                if row.version == FUNCTION
+                else f"run {id} is one of the definition `{row.definition}`: it cannot become one of a workflow function",
+                hint='a function\'s open runs go on with the code that is there: `ctx.changed("name")` keeps the old way for them, '
+                "and `penstock replay` says whether they fit",
+            )
         if version is None:
             newest = await engine.store.definition(row.definition)
             version = row.version if newest is None else newest.version

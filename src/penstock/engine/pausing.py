@@ -41,7 +41,7 @@ class Pausing:
     async def pause(self, definition: str, *, by: str | None, reason: str) -> None:
         check_texts(definition=definition, by=by, reason=reason)
         store = self._engine.store
-        if await store.definition(definition) is None:
+        if not await self._engine.known.exists(definition):
             raise _unknown(definition)
         if await store.record(PAUSED, definition) is not None:
             return
@@ -89,7 +89,7 @@ class Pausing:
         """Who paused, resumed and forced it, when and why; the oldest first."""
         check_texts(definition=definition)
         store = self._engine.store
-        if await store.definition(definition) is None:
+        if not await self._engine.known.exists(definition):
             raise _unknown(definition)
         record = await store.record(PAUSED, definition)
         _, acts = await self._acts(definition)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.core.functions import FUNCTION
 from penstock.core.plan import Plan, ScopePlan
 from penstock.core.vocabulary import Find
 from penstock.dsl.algebra import Choice, Leaf, Parallel, Rest, Sequence
@@ -75,6 +76,12 @@ async def register(
     )
     loaded = examined.accepted()
     definition = loaded.definition
+    if definition.version == FUNCTION:
+        raise Rejected(
+            "version-reserved",
+            f"a version of definition `{definition.id}` cannot be named `{FUNCTION}`: so are those of workflow functions",
+            hint="name it otherwise, or leave it out and it is numbered",
+        )
     plan = Plan(definition, loaded.vocabulary)
     findings = [*examined.findings, *misfits(engine.activities, loaded, plan)]
     if any(f.level == "error" for f in findings):

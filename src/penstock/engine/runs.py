@@ -205,18 +205,16 @@ class LocalRuns:
 
     async def _plan(self, definition: str, version: str | None) -> tuple[str, Plan]:
         engine = self.engine
-        if version is None and engine.functions.plan(definition) is not None:
-            return FUNCTION, await engine.plan(definition, FUNCTION)
+        if version == FUNCTION or (
+            version is None and engine.functions.plan(definition) is not None
+        ):
+            return FUNCTION, await engine.known.plan(definition)
         if version is None:
             newest = engine.newest.get(definition)
             if newest is None or engine.owner is None:
                 row = await engine.store.definition(definition)
                 if row is None:
-                    known = sorted({each.id for each in await engine.store.definitions()})
-                    raise NotFound(
-                        f"no definition `{definition}` is registered",
-                        hint=f"registered: {', '.join(known[:10]) or 'none'}; `engine.register(…)` adds one",
-                    )
+                    return FUNCTION, await engine.known.plan(definition)
                 version = engine.newest[definition] = row.version
             else:
                 version = newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.functions import FunctionPlan
@@ -16,6 +17,10 @@ class Functions(Protocol):
         """That of a function which is here."""
         ...
 
+    def described(self) -> Mapping[str, bytes]:
+        """Of each that is here what the store keeps of it, as JSON."""
+        ...
+
     def begin(self, run: Run) -> Program | None:
         """The function of a run, told nothing; None if it is not here."""
         ...
@@ -26,6 +31,9 @@ class NoFunctions:
 
     def plan(self, name: str) -> FunctionPlan | None:
         return None
+
+    def described(self) -> Mapping[str, bytes]:
+        return {}
 
     def begin(self, run: Run) -> Program | None:
         return None

@@ -69,6 +69,12 @@ class Workflow:
                 made[name] = list(value) if kind == inspect.Parameter.VAR_POSITIONAL else value
         return made
 
+    def described(self) -> bytes:
+        """What the store keeps of it."""
+        timeouts = self.plan.definition.timeouts
+        timeout = {} if timeouts is None else {"timeout": timeouts.run}
+        return msgspec.json.encode({**timeout, "takes": self._shown()[:2000]})
+
     def check_input(self, input: bytes) -> None:
         """Rejected, if it cannot be called with that."""
         if self._shape is not None:
@@ -219,6 +225,9 @@ class Functions:
     def plan(self, name: str) -> FunctionPlan | None:
         found = self._known.get(name)
         return None if found is None else found.plan
+
+    def described(self) -> dict[str, bytes]:
+        return {each.name: each.described() for each in self._known.values()}
 
     def begin(self, run: Run) -> Replay | None:
         found = self._known.get(run.definition)
