@@ -93,8 +93,7 @@ class Data:
     def _type(self, name: str, types: Mapping[str, Any]) -> Any:
         declared = self._plan.definition.data
         first = [{"const": declared[name].value}] if name in declared else []
-        known = self._reader(types)
-        written = [inferred(writer.expression, known) for writer in self.writers.get(name, ())]
+        written = [self.written(writer, types) for writer in self.writers.get(name, ())]
         merge = self._plan.merges.get(name)
         if not written or merge in (None, "last"):
             return either([*first, *written])
@@ -109,14 +108,22 @@ class Data:
     def merged(self, name: str) -> Any:
         """What comes of its `merge`, if that is an expression, and what it holds is not null."""
         merge, whole = self._plan.merges[name], self.types[name]
-        value = either([self.given(each.expression) for each in self.writers[name]])
+        value = either([self.written(each) for each in self.writers[name]])
         return _merged(merge.expression, _without_null(whole), value)
 
     def given(self, expression: Expression) -> Any:
         """What an expression gives wherever it is asked; None: not known."""
         return inferred(expression, self._reader(self.types))
 
-    def _reader(self, types: Mapping[str, Any]) -> Callable[[Read], Any]:
+    def written(self, writer: Writer, types: Mapping[str, Any] | None = None) -> Any:
+        """What is written there; in `onComplete` the task itself has completed."""
+        own = writer.node.formulas.get(writer.name) if writer.node.type == "transform" else None
+        begun = writer.failed or (own is not None and own.expression is writer.expression)
+        done = "" if begun else writer.node.id
+        known = self._reader(self.types if types is None else types, done)
+        return inferred(writer.expression, known)
+
+    def _reader(self, types: Mapping[str, Any], done: str = "") -> Callable[[Read], Any]:
         def known(read: Read) -> Any:
             match read:
                 case ("input", *path):
@@ -131,7 +138,7 @@ class Data:
                 case ("tasks", str(id), "output", *path):
                     nodes = self._named.get(id, [])
                     found = part(self._schema_of(nodes[0]), path) if len(nodes) == 1 else None
-                    return found if path else either([found, {"const": None}])
+                    return found if path or id == done else either([found, {"const": None}])
                 case _:
                     return None
 

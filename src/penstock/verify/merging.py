@@ -75,7 +75,7 @@ def _roots(writer: Writer) -> set[tuple[str]]:
 
 def _never_null(knowledge: Knowledge, name: str) -> bool:
     """Nothing that is written, or comes of merging, is null: what was there from the start, and is null, is not merged."""
-    given = [knowledge.data.given(each.expression) for each in knowledge.data.writers[name]]
+    given = [knowledge.data.written(each) for each in knowledge.data.writers[name]]
     found = [kinds(each) for each in (*given, knowledge.data.merged(name))]
     return all(each is not None and "null" not in each for each in found)
 
@@ -91,7 +91,7 @@ def commutes(subject: Subject, name: str) -> bool | None:
     """
     knowledge, merge = knowledge_of(subject), subject.plan.merges[name]
     held = knowledge.data.types.get(name)
-    value = either([knowledge.data.given(each.expression) for each in knowledge.data.writers.get(name, [])])  # fmt: skip
+    value = either([knowledge.data.written(each) for each in knowledge.data.writers.get(name, [])])  # fmt: skip
     if not (_exact(held) and _exact(value)):
         return None
     schema = {

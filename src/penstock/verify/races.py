@@ -16,7 +16,7 @@ from penstock.verify.certain import terminating
 from penstock.verify.merging import commutes
 from penstock.verify.reordering import SAME, Reordering
 from penstock.verify.sets import Orders, Sets, Touch, by_root, overlap, resolve
-from penstock.verify.verification import Subject
+from penstock.verify.verification import Proof, Subject
 
 RULE = "3.5"
 PER_PATH_MAX = 8
@@ -26,6 +26,8 @@ SHOWN_MAX = 12
 
 DEPENDS = "; its `merge` depends on which comes first"
 MAY_DEPEND = "; its `merge` may depend on which comes first"
+
+UNTYPED = f"{SAME}, and too little is known of the values to prove it of all"
 
 Kind = Literal["write-write", "read-write"]
 
@@ -175,7 +177,7 @@ class Races:
         merge = plan.merges.get(name)
         if race.kind == "write-write" and merge is not None and not isinstance(merge, Formula):
             return
-        message, hint = _said(race, merge is not None), _hint(race, path)
+        message, hint = _said(race, merge is not None), _hint(race, path, merge is not None)
         later = max((race.first, race.second), key=self._line_of)
         if race.in_turn:
             if merge is None and race.kind == "write-write":
@@ -187,13 +189,20 @@ class Races:
             reason, scenario = self._reordering.find(race.first, race.second, race.items)
             if scenario is not None:
                 self._sound = False
+                if merge is not None and race.kind == "write-write":
+                    hint = "write a `merge` that comes to the same in either order, or let one come after the other"
                 self._subject.refute(RULE, "data-race", later.where, message, scenario, hint)
                 return
         if merge is not None and race.kind == "write-write":
             commutes = self._commutes(name)
-            if commutes or (commutes is None and reason == SAME):
+            if commutes:
                 return
             message = message.replace(DEPENDS, MAY_DEPEND)
+            if commutes is None and reason == SAME:
+                self._sound = False
+                self._subject.remark("data-race", later.where, f"{message}: {UNTYPED}", hint)
+                self._subject.proofs.append(Proof(RULE, "unknown", f"{message}: {UNTYPED}"))
+                return
         self._sound = False
         self._subject.doubt(RULE, "data-race", later.where, f"{message}: {reason}", hint)
 
@@ -247,8 +256,10 @@ def _said(race: Race, merged: bool) -> str:
     return f"{said} ({race.kind})"
 
 
-def _hint(race: Race, path: Read) -> str:
+def _hint(race: Race, path: Read, merged: bool) -> str:
     one, other = race.first.node.id, race.second.node.id
+    if race.kind == "write-write" and merged:
+        return f"give the tasks that write `{path[1]}` an `outputSchema`, or let one come after the other; `merge: append` keeps all"
     if race.kind == "write-write" and path[0] == "data" and len(path) > 1:
         return f"give `{path[1]}` a `merge` under `data`, or let one task come after the other"
     if race.kind == "read-write" and race.items is None:

@@ -274,3 +274,21 @@ tasks:
 
     assert [warning.level for warning in warnings] == ([] if sure else ["warning"])
     assert all("`merge` may depend on which comes first" in each.message for each in warnings)
+
+
+@pytest.mark.parametrize(
+    ("schema", "level"), [("{type: integer}", []), ("{type: number}", ["note"]), ("{}", ["note"])]
+)
+def test_a_merge_of_values_of_which_too_little_is_known_is_not_proved(schema: str, level: list[str]) -> None:  # fmt: skip
+    """The solver's numbers are not doubles, and of what may be anything nothing is known."""
+    text = f"""\
+data: {{sum: {{merge: "value < current ? value : current"}}}}
+tasks:
+  left: {{do: x, outputSchema: {schema}, onComplete: [{{set: {{sum: tasks.left.output}}}}]}}
+  right: {{do: x, outputSchema: {schema}, onComplete: [{{set: {{sum: tasks.right.output}}}}]}}
+outputs: {{sum: data.sum}}
+"""
+    verification = verify(load("id: it\n" + text))
+    races = [finding.level for finding in verification.findings if finding.code == "data-race"]
+    assert races == level
+    assert verification.verdict("3.5") == ("unknown" if level else "proved")
