@@ -204,7 +204,7 @@ def test_every_value_that_is_not_in_the_state_is_referred_to() -> None:
 def test_keys_are_ordered_by_number_and_a_task_comes_before_what_is_in_it() -> None:
     keys = ["a", "m", "m[0]/x", "m[2]/x", "m[2]/x[1]", "m[10]/a", "n"]
 
-    assert sorted(reversed(keys), key=natural) == keys
+    assert sorted(sorted(keys, reverse=True), key=natural) == keys
 
 
 def test_a_reason_is_what_it_says() -> None:
