@@ -120,7 +120,8 @@ class Standing:
     def look(self) -> None:
         survey, scope = self._survey, self._scope
         if scope.failure is not None:
-            survey.add("failing", self._path, f"`{self._path or 'the run'}` is failing")
+            where = f"`{self._path}`" if self._path else "the run"
+            survey.add("failing", self._path, f"{where} is failing")
         for id, state in scope.tasks.items():
             self._task(id, state)
         passed = self._passed()
@@ -349,7 +350,8 @@ class Standing:
         if not passed:
             return
         ended = {id for id in self._nodes if self.where(id) == ENDED} | set(passed)
-        for id, reader in reads_ahead(self._survey.new, self._pair.new, set(passed), ended):
+        found = reads_ahead(self._survey.new, self._pair.new, set(passed), ended)
+        for id, reader in dict.fromkeys(found):  # one may read it in several places
             self._survey.add(
                 "passed-read", self._key(id),
                 f"{reader} reads `{id}`, which is new and comes before what this run has begun",
