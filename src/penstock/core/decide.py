@@ -188,16 +188,19 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
     held = plan.runs_max is not None and _waits(plan, command)
     timeout = None if held or definition.timeouts is None else definition.timeouts.run
     begin = None if not command.delay else command.at + command.delay
+    due = command.due
+    if due is None and timeout is not None:
+        due = (begin or command.at) + timeout
     return [
         e.RunStarted(
             at=command.at, id=command.id, generation=command.generation, definition=command.definition,
             version=command.version, input=Raw(command.input),
             priority=PRIORITIES[definition.priority] if command.priority is None else command.priority,
-            deadline=command.deadline, due=None if timeout is None else (begin or command.at) + timeout, begin=begin,
+            deadline=command.deadline, due=due, begin=begin,
             created_by=command.created_by, parent=command.parent, parent_key=command.parent_key,
             parent_generation=command.parent_generation, depth=command.depth, metadata=command.metadata,
             attributes=command.attributes, held=held, start_key=command.start_key,
-            later=command.later, known=command.known, undo=list(command.undo),
+            later=command.later, known=command.known, undo=list(command.undo), origin=command.origin,
         )
     ]  # fmt: skip
 

@@ -129,6 +129,12 @@ def retry_point(past: Past, task: str | None) -> tuple[int, str]:
     if first is not None and first < point:
         point = first
         cause = next(key for key in undone if past.pushed.get(key) == first)
+        if first == 1:
+            raise Rejected(
+                "retry-undone",
+                f"`{cause}` was done in a generation before and has been undone: it would count as done",
+                hint="start the run again",
+            )
     return point - 1, cause
 
 

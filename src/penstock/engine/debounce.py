@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from penstock.core.values import decode
 from penstock.engine import points
+from penstock.engine.origins import input_digest, origin_of
 from penstock.engine.records import read, written
 from penstock.engine.schedules import TRIES_MAX
 from penstock.engine.schedules import Start as StartRun
 from penstock.errors import Busy, NotFound, Rejected, RevisionConflict, shown
-from penstock.model.run import REF_SHIFT
 from penstock.model.schedule import DEBOUNCE, DEBOUNCE_DECODER, Debounced, Start
 from penstock.policy.cron import Misfit
 from penstock.policy.timings import seconds
@@ -77,8 +75,8 @@ class Debouncing:
         row = await engine.store.find(start.id)
         if row is None:
             return
-        there = await engine.history.raw(row.key, 1 << REF_SHIFT)
-        if row.definition != start.definition or _form(there) != _form(start.input):
+        there = await origin_of(engine, row)
+        if row.definition != start.definition or there.digest != input_digest(start.input):
             raise Rejected(
                 "id-taken", f"run {start.id} exists already, with another definition or input",
                 hint="choose another id, or none", run_id=start.id,
@@ -146,11 +144,6 @@ class Debouncing:
         )  # fmt: skip
         kept = (await self._engine.store.put([wanted]))[0]
         return None if isinstance(kept, RevisionConflict) else kept
-
-
-def _form(raw: bytes | Raw) -> bytes:
-    """So that only what is the same is equal."""
-    return encode(decode(bytes(raw)), order="sorted")
 
 
 def _decoded(record: Record) -> Debounced:

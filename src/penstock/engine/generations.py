@@ -37,6 +37,7 @@ from penstock.core.values import Need
 from penstock.core.waits import heard
 from penstock.engine import points
 from penstock.engine.history import Entry
+from penstock.engine.origins import origin_of
 from penstock.errors import NotFound, Rejected, RevisionConflict
 from penstock.model import commands as c
 from penstock.model import events as e
@@ -44,7 +45,7 @@ from penstock.model.codec import decode_event
 from penstock.model.packing import is_erased
 from penstock.model.preview import Preview
 from penstock.model.run import COMPLETED, REF_SHIFT, Run
-from penstock.ports.store import Row, Store, Stored
+from penstock.ports.store import Row, Stored
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -211,12 +212,14 @@ class Generations:
             if old.closed or old.next_input is None or old.stopping is not None or old.outgoing:
                 return
             now, generation = engine.clock.now(), row.generation + 1
+            # What is counted for the run goes on: its timeout, and by what a repeat of its start is known.
             begun = c.StartRun(
                 at=now, id=id, definition=row.definition, version=row.version, input=old.next_input,
                 generation=generation, priority=old.priority, deadline=old.deadline, created_by=old.created_by,
                 parent=old.parent, parent_key=old.parent_key, parent_generation=old.parent_generation, depth=old.depth,
                 metadata=old.metadata, attributes=old.attributes, known=known_to(old, now), later=dict(old.leaving),
                 undo=tuple(replace(each, key=_of_generation(row.generation, each.key)) for each in old.undo),
+                due=old.due, origin=await origin_of(engine, row),
             )  # fmt: skip
             letters = [
                 c.SendSignal(
@@ -474,19 +477,3 @@ def _moving(id: str) -> Rejected:
         f"run {id} went on each time that its next generation was to be opened",
         hint="pause it first",
     )
-
-
-async def started(store: Store, row: Row) -> Row:
-    """The generation that somebody started: not one in which its workflow function went on by itself."""
-    while row.generation > 1:
-        before = await store.find(row.id, row.generation - 1)
-        last = [] if before is None else await store.events(before.key, after=before.revision - 1)
-        event = decode_event(last[-1].payload) if last else None
-        if (
-            before is None
-            or not isinstance(event, e.RunContinued)
-            or event.reason != CONTINUED_AS_NEW
-        ):
-            break
-        row = before
-    return row

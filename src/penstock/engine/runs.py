@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Raw
 from msgspec.json import encode
 
 from penstock.core.decide import PRIORITIES
@@ -14,7 +13,7 @@ from penstock.core.flow import Flow
 from penstock.core.functions import FUNCTION
 from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
-from penstock.core.values import Need, Variables, decode
+from penstock.core.values import Need, Variables
 from penstock.engine.awaiting import Awaiting
 from penstock.engine.bulk import BulkStart
 from penstock.engine.bus import LocalBus
@@ -22,9 +21,9 @@ from penstock.engine.checks import check_texts, check_times, checked_id, kept
 from penstock.engine.control import LocalControl, check_if_exists, identified
 from penstock.engine.data import LocalData
 from penstock.engine.engine import Engine
-from penstock.engine.generations import started
 from penstock.engine.keyed import KeyedStarts
 from penstock.engine.listeners import checked_types
+from penstock.engine.origins import input_digest, origin_of
 from penstock.engine.recovery import Ownership
 from penstock.engine.registration import register
 from penstock.engine.schedule_acts import ScheduleActs
@@ -41,10 +40,8 @@ from penstock.errors import (
 from penstock.model import commands as c
 from penstock.model.codec import decode_definition, decode_event
 from penstock.model.definition import Definition
-from penstock.model.events import RunStarted
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX, encode_payload
 from penstock.model.queue import QueueView
-from penstock.model.run import REF_SHIFT
 from penstock.ports.runs import (
     Change,
     HistoryItem,
@@ -223,13 +220,10 @@ class LocalRuns:
     async def _taken(self, command: c.StartRun, plan: Plan, if_exists: str) -> None:
         """A run of that id exists: attach to it, start in its place, or refuse."""
         row = await self.find(command.id)
-        begun = await started(self.engine.store, row)
-        first = decode_event((await self.engine.store.events(begun.key, limit=1))[0].payload)
-        assert isinstance(first, RunStarted)
-        input = await self.engine.history.raw(begun.key, 1 << REF_SHIFT)
-        same = first.definition == command.definition and _form(input) == _form(command.input)
+        start = await origin_of(self.engine, row)
+        same = row.definition == command.definition and start.digest == input_digest(command.input)
         key = command.start_key
-        if key and first.start_key == key and first.at > command.at - REMEMBERED_SECONDS:
+        if key and start.start_key == key and start.at > command.at - REMEMBERED_SECONDS:
             if same:
                 return  # the answer of the first
             raise Rejected(
@@ -501,8 +495,3 @@ def _check_priority(priority: Any) -> None:
         raise Rejected(
             "priority-unknown", f"{shown(priority)} is no priority", hint="take high, normal or low"
         )
-
-
-def _form(raw: bytes | Raw) -> Any:
-    """A value so that only what is the same is equal: in Python 1 is True."""
-    return encode(decode(bytes(raw)), order="sorted")

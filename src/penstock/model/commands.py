@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from penstock.model.definition import Retry
+from penstock.model.events import Origin
 from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.model.run import Undo
@@ -42,6 +43,9 @@ class StartRun(_Command, frozen=True):
     """See `events.RunStarted`, as for `known`."""
     known: dict[str, tuple[float, str]] = {}
     undo: tuple[Undo, ...] = ()
+    origin: Origin | None = None
+    due: float | None = None
+    """When the run's own timeout ends it, if that is counted already."""
 
 
 class StartTask(_Command, frozen=True):

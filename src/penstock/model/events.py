@@ -41,6 +41,16 @@ class _Event(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=
         return type(self).__struct_config__.tag  # pyright: ignore
 
 
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """The start of a run that has gone on in other generations by itself: what a repeat of it is held against, when the
+    generation of that start is cleared away."""
+
+    at: float
+    digest: str
+    """Of the input."""
+    start_key: str = ""
+
+
 class RunStarted(_Event, frozen=True, tag="run_started"):
     """The first event of a run: all that it was started with."""
 
@@ -87,6 +97,8 @@ class RunStarted(_Event, frozen=True, tag="run_started"):
     """Ids of commands that the generation before had accepted within 24 h."""
     undo: list[Undo] = []
     """What the generation before had done and can be undone, if this one goes on for it."""
+    origin: Origin | None = None
+    """The start of the first generation, if this one goes on for it."""
 
 
 class RunReset(_Event, frozen=True, tag="run_reset"):

@@ -46,7 +46,7 @@ def workflow(
     signals: Iterable[str] | None = None,
 ) -> F | Callable[[F], F]:
     """Make an `async def` a workflow: its steps are awaited calls of its Context, and a finished one is never executed
-    again. `timeout` bounds the run. With `signals`, the names of the signals and updates that it takes, any other is
+    again. `timeout` bounds the run, in all its generations together. With `signals`, the names of the signals and updates that it takes, any other is
     refused; without, all are kept until they are awaited."""
     if name is not None and not (type(name) is str and name):
         raise invalid(f"`name` of a workflow must be text, not {shown(name)}")
