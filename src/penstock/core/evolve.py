@@ -56,9 +56,13 @@ def evolve(flow: Flow, event: e.Event, *, replaying: bool = True) -> None:
     if run.pending and type(event) is not e.UpdateAnswered:  # an answer comes before what is owed
         run.pending.pop(0)  # what was owed is this event
     _apply(flow, run, event)
-    flow.drain()
-    if flow.plan.function:
-        functions.advance(flow)
+    if not flow.plan.function:
+        flow.drain()
+    else:
+        if flow.checks or flow.todo or run.dues or run.stopping is not None:
+            flow.drain()
+        if run.heard:
+            functions.advance(flow)
     run.revision += 1
     run.updated_at = event.at
     if run.ended_at is None and run.status not in NOT_MOVING:

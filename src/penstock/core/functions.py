@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from msgspec import Raw
 
-from penstock.core.plan import Node, Plan, ScopePlan
+from penstock.core.plan import Node, Plan
 from penstock.core.program import NeedProgram, Told
 from penstock.core.values import encode
 from penstock.model import intents as i
@@ -147,20 +147,34 @@ class FunctionPlan(Plan):
         return cast("Plan", RunPlan(self, run))
 
 
+class RunScope:
+    """The one scope of a function, in the place of a ScopePlan."""
+
+    __slots__ = ("nodes",)
+
+    path = owner = ""
+    kind, parent, entry = FUNCTION, None, cast("Node", None)
+    ends = results = ()
+    inner = cast("dict[str, str]", {})
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Any] = {}
+
+
 class RunPlan:
     """The plan of one run of a function: it grows and shrinks with the run's steps."""
 
-    __slots__ = ("base", "on_bus", "publishes", "queued", "scopes")
+    __slots__ = ("base", "definition", "on_bus", "publishes", "queued", "scopes")
 
     function = True
     awaits = False
-    runs_max = None
+    runs_max = input_schema = None
+    version = FUNCTION
 
     def __init__(self, base: FunctionPlan, run: Run) -> None:
-        self.base = base
+        self.base, self.definition = base, base.definition
         self.queued = self.publishes = self.on_bus = False
-        root = ScopePlan("", FUNCTION, None, "")
-        self.scopes = {"": root}
+        self.scopes = {"": RunScope()}
         scope = run.scopes.get("")
         if scope is not None:
             for id, state in scope.tasks.items():
@@ -180,13 +194,12 @@ class RunPlan:
             and not step.undo
         ):
             shape = self.base.plain.get(step.activity) or self.base.plain_shape(step)
-            plain: Any = PlainStep(id, shape)
-            self.scopes[""].nodes[id] = plain
+            plain = self.scopes[""].nodes[id] = PlainStep(id, shape)
             return plain
         node = Step(self.base, id, step)
         if node.queue is not None or node.priority is not None:
             self.queued = True
-        self.scopes[""].nodes[id] = cast("Node", node)
+        self.scopes[""].nodes[id] = node
         return node
 
 
@@ -221,7 +234,10 @@ def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
     run.tasks_done += 1
     if node.compensate is not None:
         flow.push_undo("", node, state)
-    _tell(flow, scope, node, state, "done")
+    if run.stopping is None:  # as `_tell` does, in place: the hot path
+        output, id = state.output, node.id
+        run.heard.append(i.Heard("done", id, output, 0 if output is not None else state.ref))
+        del scope.tasks[id], flow.plan.scopes[""].nodes[id]
     if run.answer is None and run.next_input is None:
         flow.checks.clear()  # nothing open is not the end: the function says what is
 
@@ -309,8 +325,6 @@ def quiet(flow: Flow) -> None:
 def advance(flow: Flow) -> None:
     """Tell the function what it has not heard, and do what it wants, until it waits."""
     run = flow.run
-    if not run.heard:
-        return
     if run.stopping is not None or run.closed:
         run.heard.clear()
         return
@@ -359,10 +373,12 @@ def _program(flow: Flow) -> Any:
 
 def _told(flow: Flow) -> Told:
     heard = flow.run.heard
-    outputs = [
-        each.output if each.output is not None or not each.ref else encode(flow.resolve(each.ref))
-        for each in heard
-    ]
+    outputs: list[bytes | None] = []
+    for each in heard:
+        output = each.output
+        if output is None and each.ref:
+            output = encode(flow.resolve(each.ref))
+        outputs.append(output)
     return Told(flow.at, flow.seq, heard, outputs)
 
 
@@ -374,10 +390,13 @@ def _do(flow: Flow, intent: i.Intent) -> None:
             flow.enter(scope, state, SCHEDULED)
             state.attempt = 1
             flow.effects.append(Execute(intent.key, 1))
-            limit = None if intent.timeouts is None else intent.timeouts.task
-            if limit is not None:
-                state.deadline = flow.counted(flow.at + limit)
+            if intent.timeouts is not None and intent.timeouts.task is not None:
+                state.deadline = flow.counted(flow.at + intent.timeouts.task)
                 flow.due(state.deadline, intent.key)
+        case i.Finish():
+            run.answer = bytes(intent.output)
+            _give_up_steps(flow)
+            flow.checks.append("")
         case i.Sleep():
             scope, _, state = _begin(flow, intent)
             state.due, state.absolute = intent.due, True
@@ -430,10 +449,6 @@ def _do(flow: Flow, intent: i.Intent) -> None:
             flow.answered(Answer(intent.id, bytes(intent.output), intent.refused))
         case i.Push():
             _push(flow, intent)
-        case i.Finish():
-            run.answer = bytes(intent.output)
-            _give_up_steps(flow)
-            flow.checks.append("")
         case i.Break():
             asked = bool(run.asked)
             if asked:

@@ -6,7 +6,7 @@ Nothing here is needed to run: it says again, from another side, what `core/flow
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.core.flow import Flow
 from penstock.core.keys import BEGIN, DEADLINE, GRACE, RUN
@@ -27,21 +27,25 @@ from penstock.model.run import (
     still_open,
 )
 
+Tasks = Sequence[tuple[str, Scope, Node, TaskState]]
+"""All that are in the state, by key."""
+
 
 def broken(flow: Flow) -> list[str]:
     """What does not hold, in words; empty for a sound run."""
     run = flow.run
     if run.closed:
         return list(_closed(run))
+    tasks = list(_tasks(flow))
     return [
-        *_counters(flow),
-        *_scopes(flow),
-        *_waits(flow),
-        *_mutexes(flow),
-        *_dues(flow),
-        *_maps(flow),
+        *_counters(flow, tasks),
+        *_scopes(flow, tasks),
+        *_waits(flow, tasks),
+        *_mutexes(flow, tasks),
+        *_dues(flow, tasks),
+        *_maps(flow, tasks),
         *_undo(run),
-        *_going_on(flow),
+        *_going_on(flow, tasks),
     ]
 
 
@@ -64,7 +68,7 @@ def _closed(run: Run) -> Iterator[str]:
         yield "a closed run is active, paused or has not ended"
 
 
-def _counters(flow: Flow) -> Iterator[str]:
+def _counters(flow: Flow, tasks: Tasks) -> Iterator[str]:
     run = flow.run
     for path, scope in run.scopes.items():
         counted = sum(still_open(state) for state in scope.tasks.values())
@@ -72,18 +76,18 @@ def _counters(flow: Flow) -> Iterator[str]:
             yield f"scope `{path}` says {scope.open} open, and has {counted}"
     attempts = sum(
         state.attempt > 0 and state.status in (SCHEDULED, RUNNING, RETRYING)
-        for _, _, _, state in _tasks(flow)
+        for _, _, _, state in tasks
     )
     if attempts != run.active:
         yield f"the run says {run.active} attempts, and has {attempts}"
-    for key, _, node, state in _tasks(flow):
+    for key, _, node, state in tasks:
         if state.trues + state.deads > len(node.arrivals):
             yield f"`{key}` has {len(node.arrivals)} links, and {state.trues + state.deads} were decided"
         if state.status in OPEN_TASK and state.ended_at is not None:
             yield f"`{key}` is {state.status} and has ended"
 
 
-def _scopes(flow: Flow) -> Iterator[str]:
+def _scopes(flow: Flow, tasks: Tasks) -> Iterator[str]:
     run = flow.run
     for path, scope in run.scopes.items():
         if scope.parent is None:
@@ -103,19 +107,19 @@ def _scopes(flow: Flow) -> Iterator[str]:
         for scope in run.scopes.values()
         if scope.parent is not None
     )
-    for key, _, node, state in _tasks(flow):
+    for key, _, node, state in tasks:
         holds = node.body is not None or node.loop is not None
         if holds and state.status == RUNNING and state.map is None and inside[key] != 1:
             yield f"`{key}` runs with {inside[key]} scopes"
 
 
-def _waits(flow: Flow) -> Iterator[str]:
+def _waits(flow: Flow, tasks: Tasks) -> Iterator[str]:
     run = flow.run
     waiting = [key for keys in run.waiters.values() for key in keys]
     if len(waiting) != len(set(waiting)):
         yield "a task waits twice for a signal"
     known = dict[str, tuple[Node, TaskState]]()
-    for key, _, node, state in _tasks(flow):
+    for key, _, node, state in tasks:
         known[key] = (node, state)
         if node.type == "signal" and state.status == WAITING and key not in waiting:
             yield f"`{key}` waits for a signal that will not find it"
@@ -137,12 +141,12 @@ def _waits(flow: Flow) -> Iterator[str]:
         yield "an empty list of signals is kept"
 
 
-def _mutexes(flow: Flow) -> Iterator[str]:
+def _mutexes(flow: Flow, tasks: Tasks) -> Iterator[str]:
     run = flow.run
     if run.stopping is not None:
         return
     queued = Counter(key for queue in run.mutexes.values() for key in queue)
-    for key, _, node, state in _tasks(flow):
+    for key, _, node, state in tasks:
         if node.type == "mutex" and state.status in OPEN_TASK and queued[key] != 1:
             yield f"mutex task `{key}` stands {queued[key]} times in line"
     for name, queue in run.mutexes.items():
@@ -156,7 +160,7 @@ def _mutexes(flow: Flow) -> Iterator[str]:
                 yield f"`{key}` is {state.status} at place {place} of mutex `{name}`"
 
 
-def _dues(flow: Flow) -> Iterator[str]:
+def _dues(flow: Flow, tasks: Tasks) -> Iterator[str]:
     run = flow.run
     heap = run.dues
     if any(heap[(i - 1) // 2] > heap[i] for i in range(1, len(heap))):
@@ -171,7 +175,7 @@ def _dues(flow: Flow) -> Iterator[str]:
     ):  # fmt: skip
         if when is not None:
             wanted.append((when, name))
-    for key, _, _, state in _tasks(flow):
+    for key, _, _, state in tasks:
         if state.status == WAITING and state.due is not None:
             wanted.append((state.due, key))
         if state.status in OPEN_TASK and state.deadline is not None:
@@ -181,8 +185,8 @@ def _dues(flow: Flow) -> Iterator[str]:
             yield f"nothing will wake `{entry[1]}` at {entry[0]}"
 
 
-def _maps(flow: Flow) -> Iterator[str]:
-    for key, _, node, state in _tasks(flow):
+def _maps(flow: Flow, tasks: Tasks) -> Iterator[str]:
+    for key, _, node, state in tasks:
         held = state.map
         if held is None:
             if node.type == "map" and state.status == RUNNING:
@@ -217,7 +221,7 @@ def _undo(run: Run) -> Iterator[str]:
         yield "the run compensates while tasks are open"
 
 
-def _going_on(flow: Flow) -> Iterator[str]:
+def _going_on(flow: Flow, tasks: Tasks) -> Iterator[str]:
     """No run is stuck: between turns an open one waits for a named thing (SPEC 4.8)."""
     run = flow.run
     if run.pending:
@@ -232,7 +236,7 @@ def _going_on(flow: Flow) -> Iterator[str]:
         yield "a run that has begun has no scope"
     if run.status == COMPENSATING and not run.compensating:
         yield "the run says COMPENSATING and does not"
-    for key, scope, node, state in _tasks(flow):
+    for key, scope, node, state in tasks:
         decided = state.trues + state.deads == len(node.arrivals) > 0
         if state.status == PENDING and decided and run.stopping is None and not scope.over:
             yield f"all links of `{key}` are decided, and it has not fired"

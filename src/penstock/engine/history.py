@@ -10,6 +10,7 @@ from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.owed import leaves, references
 from penstock.core.plan import NeedPlan, Plan
+from penstock.core.program import Program
 from penstock.core.values import decode
 from penstock.errors import StoreCorrupt, StoreError
 from penstock.model.chain import link, prefix
@@ -23,7 +24,7 @@ class Entry:
     """A run in memory, as far as it is on disk (or about to be)."""
 
     __slots__ = (
-        "armed", "attributes", "flow", "hash", "row", "snapshot_at", "snapshot_bytes", "tail", "tail_bytes",
+        "armed", "attributes", "flow", "hash", "program", "row", "snapshot_at", "snapshot_bytes", "tail", "tail_bytes",
     )  # fmt: skip
 
     def __init__(self, flow: Flow, row: Row) -> None:
@@ -33,6 +34,8 @@ class Entry:
         """As the row has them; a change makes another mapping."""
         self.armed: float | None = None
         """When the timers will wake it."""
+        self.program: Program | None = None
+        """Of a workflow function: what `engine/programs.py` keeps of it."""
         self.tail = self.tail_bytes = self.snapshot_bytes = 0
         self.snapshot_at = row.created_at
 

@@ -99,10 +99,12 @@ class Jobs:
             return None
         if run.stopping is not None or state.told:
             return None
-        if state.step is None:
+        step = state.step
+        if step is None:
             arguments, secrets = flow.arguments_of(path, scope, node, state)
         else:
-            arguments, secrets = decode(cast("Call", state.step).arguments), []
+            assert type(step) is Call
+            arguments, secrets = decode(step.arguments), []
         route = self._routes.get(node.shape or node) or self.route(flow, node)
         if route.implied:
             self._imply(flow, route.implied, arguments)

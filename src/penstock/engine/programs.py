@@ -99,6 +99,12 @@ class Programs:
             flow.host = None
         return True
 
+    def host(self, entry: Entry) -> None:
+        """A run that begins: so does its function, if it is here, by itself."""
+        engine, flow = self._engine, entry.flow
+        here = engine.owner is not None and engine.functions.plan(entry.row.definition) is not None
+        flow.program, flow.host = None, engine.functions if here else None
+
     def can(self, run: Run) -> bool:
         """The function of the run can be told here."""
         return run.id not in self.unfit and self._engine.functions.plan(run.definition) is not None

@@ -79,14 +79,14 @@ class Turns:
                 assert first.plan is not None
                 entry = self._fresh(run_id, first.command, first.plan)
                 items = self._alike(run_id, items)
-            entry.flow.globals = self._engine.globals
             flow = entry.flow
-            if (
-                flow.plan.function
-                and (flow.program is None or flow.program.advanced != flow.run.advanced)
-                and not await self._attached(run_id, entry, items)
-            ):
-                return None
+            flow.globals = self._engine.globals
+            program = flow.program
+            if flow.plan.function and (program is None or program.advanced != flow.run.advanced):
+                if not flow.run.revision and run_id not in self._engine.programs.unfit:
+                    self._engine.programs.host(entry)
+                elif not await self._attached(run_id, entry, items):
+                    return None
             try:
                 outcome = turn(entry.flow, [i.command for i in items if i.command is not None])
                 readings = [_reading(i.read, entry.flow) for i in items if i.read is not None]
@@ -108,7 +108,9 @@ class Turns:
                 return None
             else:
                 self.count += 1
-                if entry.flow.program is not None:
+                program = entry.flow.program
+                if program is not None and program is not entry.program:
+                    entry.program = program
                     self._engine.programs.keep(run_id, entry.flow)
                 return entry, outcome, readings, items
 

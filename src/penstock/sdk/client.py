@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from penstock.errors import Rejected, shown
 from penstock.model.definition import Definition
@@ -33,6 +34,9 @@ from penstock.sdk.filters import checked_query
 from penstock.sdk.marks import is_workflow
 from penstock.sdk.projection import Projection
 from penstock.sdk.run import Run
+
+if TYPE_CHECKING:
+    from penstock.sdk.functions import Workflow
 
 __all__ = ["Engine", "Run", "StartOptions"]
 
@@ -396,11 +400,7 @@ def _asked(definition: Any, args: tuple[Any, ...], input: Any) -> tuple[Any, Any
     """What is to be started, with what, and how its result is read: a workflow function with its arguments, or a
     definition with one input."""
     if callable(definition) and is_workflow(definition):
-        from penstock.sdk.functions import (
-            workflow_of,
-        )  # late: who has no functions pays nothing for them
-
-        made = workflow_of(definition)
+        made = _known_workflow(definition)
         given = input if input is not None and not args else made.input_of(args, {})
         return made.name, given, made.read_result
     if len(args) > 1 or (args and input is not None):
@@ -410,6 +410,14 @@ def _asked(definition: Any, args: tuple[Any, ...], input: Any) -> tuple[Any, Any
             hint="give one value: an object holds many",
         )
     return definition, args[0] if args else input, None
+
+
+@lru_cache(maxsize=4096)
+def _known_workflow(function: Any) -> Workflow:
+    """What is known of a workflow function; who has none pays nothing for what knows it."""
+    from penstock.sdk.functions import workflow_of
+
+    return workflow_of(function)
 
 
 def _id_of(definition: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PLAIN = msgspec.json.Decoder().decode
 _PRIORITIES = ("high", "normal", "low")
+_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
 
 class Context:
@@ -107,7 +109,8 @@ class Context:
             priority, "" if undo is None else _known(undo)[0],
             None if undo_retry is None else _as_stored(undo_retry),
         )  # fmt: skip
-        return Step(program, step, read, here(1))
+        frame = _frame(1)  # as `here` does
+        return Step(program, step, read, (frame.f_code, frame.f_lineno))
 
     def map(
         self, activity: Callable[..., Awaitable[T]] | Callable[..., T], items: Iterable[Any], *, limit: int | None = None,
@@ -205,7 +208,8 @@ class Context:
 
     def query(self, name: str, answer: Callable[..., Any]) -> None:
         """Answer a query of the run by a function that reads what the workflow has in its variables."""
-        self._program.queries[name] = answer
+        program = self._program
+        program.queries = {**(program.queries or {}), name: answer}
 
     # --- other runs ------------------------------------------------------------------------------------------
 
@@ -281,7 +285,7 @@ class Context:
         """Change attributes by which the run is found; None removes one."""
         program = self._program
         program.want(i.Tag(dict(values)), here(1))
-        program.attributes.update(values)
+        program.attributes = {**program.attributes, **values}
 
     def undo(self, activity: Any, /, *args: Any, retry: Retry | None = None, **named: Any) -> None:
         """Have that activity called if the run fails or is cancelled, before what was to be undone until now."""

@@ -101,17 +101,17 @@ class Workflow:
         )  # fmt: skip
         return f"({', '.join(written)})"
 
-    async def call(self, context: Any, input: bytes) -> Any:
-        """The function, called with what it was started with."""
+    def called(self, context: Any, input: bytes) -> Awaitable[Any]:
+        """The function, called with what it was started with; what it waits for is for the caller to await."""
         if self._shape is not None:
             try:
                 given = self._shape.decode(input)
             except msgspec.ValidationError:
                 pass  # said in words below
             else:
-                return await self.function(context, *astuple(given))
+                return self.function(context, *astuple(given))
         positional, named = self._bound(input)
-        return await self.function(context, *positional, **named)
+        return self.function(context, *positional, **named)
 
     def _bound(self, input: bytes) -> tuple[list[Any], dict[str, Any]]:
         """The slow way: whatever the input and the parameters are, or what does not fit."""
@@ -204,7 +204,9 @@ class Functions:
 
     def __init__(self, functions: Iterable[Any] = (), *, guard: bool = False) -> None:
         """With `guard` each is watched for what would make it nondeterministic: for tests, as it is slow."""
-        self._guard = guard
+        from penstock.sdk.context import Context  # late: it imports this
+
+        self._guard, self._contexts = guard, Context
         self._known: dict[str, Workflow] = {}
         for each in functions:
             made = workflow_of(each)
@@ -234,10 +236,10 @@ class Functions:
         if found is None:
             return None
         if not self._guard:
-            return Replay(found, run)
+            return Replay(found, run, self._contexts)
         from penstock.sdk.guard import Guard
 
-        return Replay(found, run, Guard(found.function))
+        return Replay(found, run, self._contexts, Guard(found.function))
 
 
 @lru_cache(maxsize=4096)

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, NoReturn
+from threading import get_ident
+from types import MethodType
+from typing import Any, NoReturn, Protocol
 from zlib import crc32
+
+from msgspec import Struct
 
 from penstock.errors import Nondeterminism
 
 _running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
+_get_hooks, _set_hooks = sys.get_asyncgen_hooks, sys.set_asyncgen_hooks
 TASKS_KEPT = 32
 CLOSES_MAX = 10
 
@@ -25,6 +29,7 @@ CLOSES_MAX = 10
 class Numbered:
     """Hashes by the order in which it was made."""
 
+    __slots__ = ()
     number: int
 
     def __hash__(self) -> int:
@@ -32,6 +37,8 @@ class Numbered:
 
 
 class Future(Numbered, asyncio.Future[Any]):
+    __slots__ = ("number",)
+
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop=loop)
         self.number = loop.next_number()
@@ -40,6 +47,8 @@ class Future(Numbered, asyncio.Future[Any]):
 
 
 class Task(Numbered, asyncio.Task[Any]):
+    __slots__ = ("number",)
+
     def __init__(self, coro: Any, loop: Loop, name: str | None, context: Context | None) -> None:
         self.number = loop.next_number()
         super().__init__(coro, loop=loop, name=name or f"task#{self.number}", context=context)
@@ -47,14 +56,13 @@ class Task(Numbered, asyncio.Task[Any]):
     __hash__ = Numbered.__hash__
 
 
-class Soon:
+class Soon(Struct, eq=False):
     """Something to be called, as asyncio's own Handle, with less around it."""
 
-    __slots__ = ("_args", "_callback", "_cancelled", "_context")
-
-    def __init__(self, callback: Any, args: tuple[Any, ...], context: Context | None) -> None:
-        self._callback, self._args, self._cancelled = callback, args, False
-        self._context = copy_context() if context is None else context
+    _callback: Any
+    _args: tuple[Any, ...]
+    _context: Any
+    _cancelled: bool = False
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -76,18 +84,25 @@ class Timer(asyncio.TimerHandle):
         return hash(self.key)
 
 
+class Timers(Protocol):
+    """Who keeps what is for later."""
+
+    def arm(self, timer: Timer) -> None: ...
+    def disarm(self, timer: Timer) -> None: ...
+
+
 class Loop(asyncio.AbstractEventLoop):
     """See the module's docstring."""
 
-    def __init__(
-        self, name: str, arm: Callable[[Timer], None], disarm: Callable[[Timer], None]
-    ) -> None:
+    def __init__(self, name: str, timers: Timers) -> None:
         self._ready: list[Soon | Timer] = []
         """In order; a list that is walked while it grows, as a deque costs 600 bytes a run."""
-        self._arm, self._disarm = arm, disarm
+        self._timers: Timers | None = timers
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
         self._count = crc32(name.encode()) << 24
         self.now = 0.0
+        self.thread = 0
+        """In which it runs, while it does."""
         self._tasks: list[Task] = []
         self._tasks_max = TASKS_KEPT
         self.unheard: list[dict[str, Any]] = []
@@ -100,10 +115,17 @@ class Loop(asyncio.AbstractEventLoop):
     def run(self) -> None:
         """Until nothing is left to do at this moment. The loop around it, which runs this, stands still meanwhile."""
         ready = self._ready
-        around = _running()
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(_ignore, _ignore)
+        hooks = _get_hooks()
+        # The hook of the loop around knows that loop. To ask asyncio for it asks, up to Python 3.11, the system for the
+        # process's number: at every step of every function, and a system call costs more than the step.
+        first: Any = hooks[0]
+        if type(first) is MethodType and isinstance(first.__self__, asyncio.AbstractEventLoop):
+            around = first.__self__
+        else:
+            around = _running()
+        _set_hooks(_ignore, _ignore)
         _run_in(self)
+        self.thread = get_ident()
         try:
             handle: Any
             for handle in ready:
@@ -117,12 +139,20 @@ class Loop(asyncio.AbstractEventLoop):
                     self.unheard.append({"exception": error})
         finally:
             ready.clear()
+            self.thread = 0
             _run_in(around)
-            sys.set_asyncgen_hooks(*hooks)
+            _set_hooks(*hooks)
 
     def abandon(self) -> None:
         """What is left of the function ends here and now: not when the collector likes, and not in another loop, where
         what it wants while it ends would be begun."""
+        for task in self._tasks:
+            if not task.done():
+                break
+        else:  # as it mostly is: the function has ended
+            self._tasks.clear()
+            self._ready.clear()
+            return
         around = _running()
         _run_in(self)
         try:
@@ -141,7 +171,7 @@ class Loop(asyncio.AbstractEventLoop):
         return self.now
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        handle = Soon(callback, args, context)
+        handle = Soon(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -157,7 +187,8 @@ class Loop(asyncio.AbstractEventLoop):
         if when <= self.now:
             self._ready.append(timer)
         else:
-            self._arm(timer)
+            assert self._timers is not None
+            self._timers.arm(timer)
         return timer
 
     def fire(self, timer: Timer) -> None:
@@ -165,8 +196,8 @@ class Loop(asyncio.AbstractEventLoop):
         self._ready.append(timer)
 
     def _timer_handle_cancelled(self, handle: Timer) -> None:
-        if handle.key:
-            self._disarm(handle)
+        if handle.key and self._timers is not None:
+            self._timers.disarm(handle)
 
     def create_future(self) -> asyncio.Future[Any]:
         return Future(self)
@@ -181,8 +212,7 @@ class Loop(asyncio.AbstractEventLoop):
             self._tasks_max = TASKS_KEPT + 2 * len(self._tasks)
         return task
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug: Any = staticmethod(bool)  # False, without a call of Python's: every future asks
 
     def set_debug(self, enabled: bool) -> None:
         pass
@@ -196,7 +226,7 @@ class Loop(asyncio.AbstractEventLoop):
     def close(self) -> None:
         """It is over; what holds it together is let go."""
         self._ready.clear()
-        self._arm = self._disarm = _ignore
+        self._timers = None
 
     def get_exception_handler(self) -> None:
         return None

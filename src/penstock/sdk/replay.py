@@ -10,9 +10,10 @@ import asyncio
 import random
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context as Variables
 from datetime import UTC, datetime
+from threading import get_ident
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from penstock.model.failure import Failure
 from penstock.sdk.failing import Gone, failure_in, step_failed
 from penstock.sdk.fit import same, shown_intent
 from penstock.sdk.loop import Loop, Timer
-from penstock.sdk.values import Unreadable, encode_value
+from penstock.sdk.values import Reading, Unreadable, encode_value
 
 if TYPE_CHECKING:
     from penstock.model.run import Run
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 Read = Callable[[bytes], Any]
 Place = tuple[CodeType, int]
 _frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
+_Future = asyncio.Future
 
 
 class ContinueAsNew(BaseException):
@@ -73,32 +75,41 @@ class Update:
 class Replay:
     """See the module's docstring; `core/program.py` says what is asked of it."""
 
-    def __init__(self, workflow: Workflow, run: Run, guard: Guard | None = None) -> None:
-        from penstock.sdk.context import Context
+    __slots__ = (
+        "_asked", "_closed", "_ended", "_guard", "_main", "_markers", "_notes", "_open", "_places", "_random", "_reading",
+        "_wanted", "advanced", "at", "attributes", "context", "counts", "generation", "loop", "parent", "queries", "run_id",
+        "unawaited", "workflow",
+    )  # fmt: skip
 
+    def __init__(
+        self,
+        workflow: Workflow,
+        run: Run,
+        contexts: Callable[[Replay], Context],
+        guard: Guard | None = None,
+    ) -> None:
         self.workflow, self._guard = workflow, guard
         self.run_id, self.generation, self.parent = run.id, run.generation, run.parent
-        self.attributes = dict(run.attributes)
+        self.attributes: Mapping[str, Any] = run.attributes
         self.advanced = 0
         self.at = 0.0
-        self.context: Context | None = Context(self)
-        self.loop = Loop(run.id, self._arm, self._disarm)
+        self.context: Context | None = contexts(self)
+        self.loop = Loop(run.id, self)
         self._main: asyncio.Task[Any] | None = None
         self._open: dict[str, Waited] = {}
         self.counts: dict[str, int] = {}
         self._wanted: list[i.Intent] = []
         self._places: list[Place | None] = []
         self._ended: i.Finish | i.Break | i.Stop | i.Continue | None = None
-        self._asked = False
-        """Somebody asked it to stop."""
+        self._asked = self._closed = self._reading = False
+        """Somebody asked it to stop; it is not needed any more; it answers a query."""
         self._notes: dict[str, Raw] | None = None
         """While history is told again: what was made then, and is not made again."""
-        self._markers: dict[str, bool] = {}
+        # What few functions use is made when they do: hundreds are in memory at once.
+        self._markers: dict[str, bool] | None = None
         self._random: random.Random | None = None
-        self._closed = False
-        self._reading = False
-        self.unawaited: list[Place] = []
-        self.queries: dict[str, Callable[..., Any]] = {}
+        self.unawaited: list[Place] | None = None
+        self.queries: dict[str, Callable[..., Any]] | None = None
 
     # --- what the engine asks --------------------------------------------------------------------------------
 
@@ -117,9 +128,9 @@ class Replay:
             self._compare(again, wanted)
 
     def query(self, name: str, arguments: Any) -> Any:
-        found = self.queries.get(name)
+        found = None if self.queries is None else self.queries.get(name)
         if found is None:
-            known = ", ".join(sorted(self.queries)) or "none"
+            known = ", ".join(sorted(self.queries or ())) or "none"
             raise Rejected(
                 "query-unknown",
                 f"workflow `{self.workflow.name}` answers no query `{name}`; it answers: {known}",
@@ -140,7 +151,7 @@ class Replay:
     def close(self) -> None:
         self._closed = True
         self._open.clear()
-        self.queries.clear()
+        self.queries = None
         self.loop.abandon()
         self.loop.close()
         self._main = self.context = None  # no circle is left for the collector
@@ -150,24 +161,32 @@ class Replay:
     def _go_on(self, told: Told) -> list[i.Intent]:
         # `sdk/watchdog.py` knows this by its name.
         self.at = self.loop.now = told.at
-        self._wanted, self._places = [], []
+        wanted = self._wanted = []
+        self._places = []
         hear, run = self._hear, self.loop.run if self._guard is None else self._guarded
         for heard, output in zip(told.heard, told.outputs, strict=True):
             hear(heard, output)
             run()
-        if self._guard is not None and self._guard.found:
-            self._end(i.Break(failure_in(self._guard.found[0])))
-        if self._guard is not None and self._guard.unawaited:
-            message = f"{self._guard.unawaited[0]}: write `await`"
-            self._end(i.Break(Failure(code="never-awaited", message=message)))
-        if self._ended is None and self.unawaited:
-            self._end(i.Break(self._never_awaited()))
-        if self._ended is None and not self._open:
-            self._end(i.Break(self._stuck()))
-        if self._ended is not None:
-            self._wanted.append(self._ended)
-            self._places.append(None)
-        return self._wanted
+        if self._guard is not None:
+            self._heed(self._guard)
+        if self._ended is None:
+            if self.unawaited:
+                self._ended = i.Break(self._never_awaited(self.unawaited[0]))
+            elif not self._open:
+                self._ended = i.Break(self._stuck())
+            else:
+                return wanted
+        wanted.append(self._ended)
+        self._places.append(None)
+        return wanted
+
+    def _heed(self, guard: Guard) -> None:
+        """What was found ends the function."""
+        if guard.found:
+            self._ended = i.Break(failure_in(guard.found[0]))
+        if guard.unawaited:
+            message = f"{guard.unawaited[0]}: write `await`"
+            self._ended = i.Break(Failure(code="never-awaited", message=message))
 
     def _guarded(self) -> None:
         assert self._guard is not None
@@ -198,10 +217,13 @@ class Replay:
             future.set_exception(step_failed(heard.key, heard.failure))
             return
         try:
-            value = None if read is None else read(output or b"null")
+            if isinstance(read, Reading):
+                value = read.quick(output or b"null")
+            else:
+                value = None if read is None else read(output or b"null")
         except Exception as error:
-            if isinstance(error, Unreadable):
-                error = Unreadable(f"`{heard.key}`: {error.message}")
+            if isinstance(read, Reading):
+                error = Unreadable(f"`{heard.key}`: {read.unreadable(error).message}")
             future.set_exception(error)
             return
         if heard.id or heard.key.startswith("update:"):
@@ -209,33 +231,32 @@ class Replay:
         future.set_result(value)
 
     def _begin(self, input: bytes) -> None:
-        context = Variables()
-        self._main = context.run(
-            self.loop.create_task, self._body(input), name=self.workflow.name, context=context
+        self._main = self.loop.create_task(
+            self._body(input), name=self.workflow.name, context=Variables()
         )
 
     async def _body(self, input: bytes) -> None:
         """The function, and how it ended."""
         try:
-            value = await self.workflow.call(self.context, input)
-            self._end(self._finish(value))
+            value = await self.workflow.called(self.context, input)
+            self._ended = self._finish(value)
         except ContinueAsNew as again:
-            self._end(i.Continue(Raw(again.input)))
+            self._ended = i.Continue(Raw(again.input))
         except asyncio.CancelledError:
             if self._asked:
-                self._end(i.Stop())
+                self._ended = i.Stop()
             else:
                 failure = Failure(code="cancelled", message="the function cancelled itself")
-                self._end(i.Break(failure))
+                self._ended = i.Break(failure)
         except Gone:
             return
         except BaseException as error:
-            self._end(i.Break(failure_in(error)))
+            self._ended = i.Break(failure_in(error))
 
     def _finish(self, value: Any) -> i.Finish | i.Break:
         """It has returned."""
         if self.unawaited:
-            return i.Break(self._never_awaited())
+            return i.Break(self._never_awaited(self.unawaited[0]))
         try:
             raw = encode_value(value)
         except PenstockError as error:
@@ -248,9 +269,6 @@ class Replay:
             return i.Finish(Raw(raw))
         message = f"the result of workflow `{self.workflow.name}` {problem}"
         return i.Break(Failure(code="output-invalid", message=message))
-
-    def _end(self, how: i.Finish | i.Break | i.Stop | i.Continue) -> None:
-        self._ended = how
 
     def _stuck(self) -> Failure:
         unheard = next(
@@ -271,8 +289,8 @@ class Replay:
         frame = stack[-1]
         return f", at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
-    def _never_awaited(self) -> Failure:
-        where = shown_place(self.unawaited[0])
+    def _never_awaited(self, place: Place) -> Failure:
+        where = shown_place(place)
         return Failure(
             code="never-awaited",
             message=f"a step was wanted and not awaited, at {where}: write `await`",
@@ -281,17 +299,21 @@ class Replay:
     # --- what the context asks -------------------------------------------------------------------------------
 
     def want(self, intent: i.Intent, place: Place | None = None) -> None:
-        if self._closed:
-            raise Gone
-        if self._reading:
-            raise Rejected("query-failed", "a query only reads; it wants nothing of the run")
-        if asyncio._get_running_loop() is not self.loop:  # pyright: ignore[reportPrivateUsage]
-            raise Nondeterminism(
-                "a step was wanted from outside of the function",
-                hint="a Context is for the workflow's own code, not for activities, threads or other event loops",
-            )
+        if self._closed or self._reading or self.loop.thread != get_ident():
+            raise self._unwanted()
         self._wanted.append(intent)
         self._places.append(place)
+
+    def _unwanted(self) -> BaseException:
+        """Why nothing can be wanted now."""
+        if self._closed:
+            return Gone()
+        if self._reading:
+            return Rejected("query-failed", "a query only reads; it wants nothing of the run")
+        return Nondeterminism(
+            "a step was wanted from outside of the function",
+            hint="a Context is for the workflow's own code, not for activities, threads or other event loops",
+        )
 
     def key(self, name: str) -> str:
         """`name#ordinal`."""
@@ -302,8 +324,11 @@ class Replay:
         self, step: i.Waiting, read: Read | None, place: Place | None
     ) -> Generator[Any, Any, Any]:
         """Until the step has ended. If nobody waits for it any more it is given up."""
-        self.want(step, place)
-        future: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
+        if self._closed or self._reading or self.loop.thread != get_ident():
+            raise self._unwanted()
+        self._wanted.append(step)
+        self._places.append(place)
+        future: asyncio.Future[Any] = _Future(loop=self.loop)
         self._open[step.key] = future, read
         try:
             return (yield from future)
@@ -312,12 +337,12 @@ class Replay:
                 self.want(i.Drop(step.key, self._asked and type(step) is i.Call), place)
             raise
 
-    def _arm(self, timer: Timer) -> None:
+    def arm(self, timer: Timer) -> None:
         timer.key = self.key("sleep")
         self.want(i.Sleep(timer.key, timer.when()), here(3))
         self._open[timer.key] = timer, None
 
-    def _disarm(self, timer: Timer) -> None:
+    def disarm(self, timer: Timer) -> None:
         if self._open.pop(timer.key, None) is not None:
             self.want(i.Drop(timer.key))
 
@@ -339,10 +364,13 @@ class Replay:
 
     def changed(self, name: str, place: Place | None) -> bool:
         """Whether the run takes the new way: not if it has gone past this place before there was one."""
-        known = self._markers.get(name)
+        markers = self._markers
+        if markers is None:
+            markers = self._markers = {}
+        known = markers.get(name)
         if known is None:
             key = f"changed:{name}"
-            known = self._markers[name] = self._notes is None or key in self._notes
+            known = markers[name] = self._notes is None or key in self._notes
             if known:
                 self.want(i.Note(key, Raw(b"true")), place)
         return known
@@ -421,7 +449,8 @@ class Pending(Coroutine[Any, Any, Any]):
 
     def __del__(self) -> None:
         if self._going is None:
-            self._program.unawaited.append(self._place)
+            program = self._program
+            program.unawaited = [*(program.unawaited or ()), self._place]
 
 
 def _over() -> Generator[Any, Any, Any]:

@@ -30,7 +30,7 @@ class Result:
         self._shown = inspect.formatannotation(annotation)
         if not any(annotation is each for each in (*_ANYTHING, inspect.Parameter.empty)):
             self._decode = _decoder(annotation)
-            self.exact = _exact(annotation)
+            self.exact = exact_type(annotation)
         self.checks = self._decode is not None
 
     def problem(self, encoded: bytes) -> str | None:
@@ -64,7 +64,8 @@ def _decoder(annotation: Any) -> Callable[[bytes], Any] | None:
         return None
 
 
-def _exact(annotation: Any) -> Any:
+def exact_type(annotation: Any) -> Any:
+    """The type of which every JSON value fits the annotation, or None."""
     if annotation in _EXACT:
         return annotation
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)

@@ -44,7 +44,10 @@ class Run(Generic[T]):
         """Wait for the end: the run's output, or RunFailed with its status and failure. That of a workflow function which
         was started by this handle has the type that the function says."""
         value = await self._runs.result(self.id)
-        return value if self._read is None else self._read(encode(value))
+        read = self._read
+        if read is None or type(value) is getattr(read, "exact", None):
+            return value
+        return read(encode(value))
 
     async def signal(
         self, name: str, payload: Any = None, *, by: str | None = None, message_id: str = ""

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.errors import PayloadInvalid, PenstockError
 from penstock.model.payload import encode_payload
+from penstock.sdk.results import exact_type
 
 _PLAIN = msgspec.json.Decoder().decode
 _ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
@@ -56,9 +57,9 @@ def decoder_of(annotation: Any) -> Callable[[bytes], Any]:
     if any(annotation is each for each in _ANYTHING):
         return _PLAIN
     if isinstance(annotation, type) and hasattr(annotation, "model_validate_json"):
-        return _reading(cast("Any", annotation).model_validate_json, annotation)
+        return Reading(cast("Any", annotation).model_validate_json, annotation)
     try:
-        return _reading(msgspec.json.Decoder(annotation, dec_hook=_model).decode, annotation)
+        return Reading(msgspec.json.Decoder(annotation, dec_hook=_model).decode, annotation)
     except Exception:  # a union that cannot be told apart, a type of which msgspec knows nothing
         return _PLAIN
 
@@ -71,15 +72,26 @@ def _model(kind: type, value: Any) -> Any:
     return validate(value)
 
 
-def _reading(read: Callable[[bytes], Any], annotation: Any) -> Callable[[bytes], Any]:
-    def checked(raw: bytes) -> Any:
-        try:
-            return read(raw)
-        except Exception as error:
-            name = getattr(annotation, "__name__", str(annotation))
-            raise Unreadable(f"a value cannot be read as {name}: {error}") from error
+class Reading:
+    """Reads what an annotation says."""
 
-    return checked
+    __slots__ = ("_annotation", "exact", "quick")
+
+    def __init__(self, read: Callable[[bytes], Any], annotation: Any) -> None:
+        self.quick, self._annotation = read, annotation
+        """`quick` reads as it does, and whoever calls it asks `unreadable` for what it raised."""
+        self.exact = exact_type(annotation)
+        """A value of just that type, as plain JSON gives it, needs no reading."""
+
+    def __call__(self, raw: bytes) -> Any:
+        try:
+            return self.quick(raw)
+        except Exception as error:
+            raise self.unreadable(error) from error
+
+    def unreadable(self, error: Exception) -> Unreadable:
+        name = getattr(self._annotation, "__name__", str(self._annotation))
+        return Unreadable(f"a value cannot be read as {name}: {error}")
 
 
 def hints_of(function: Any) -> dict[str, Any]:

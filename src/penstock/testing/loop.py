@@ -98,7 +98,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Until the work is done; then all that is left of all places is closed."""
         around = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
         hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(_ignore, _ignore)
+        sys.set_asyncgen_hooks(self._ignore, self._ignore)
         asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
         try:
             _, context = self.open_place("world")
@@ -164,6 +164,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if not ready and not place.stalled:
                 self._busy.append(place)
             ready.append(handle)
+
+    def _ignore(self, _: Any) -> None:
+        """Async generators end with their place."""
 
     def _close_all(self) -> None:
         """What is left is closed now, not when the collector likes."""
@@ -237,8 +240,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.call_later(self.chance.random() * THREAD_SECONDS_MAX, do)
         return future
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug: Any = staticmethod(bool)  # False, without a call of Python's: every future asks
 
     def is_running(self) -> bool:
         return True
@@ -263,7 +265,3 @@ def _close(coroutine: Any) -> None:
         ):  # it waits for something while it ends, or does not want to: once more
             continue
         return
-
-
-def _ignore(*_: Any) -> None:
-    """Async generators end with their place."""
