@@ -547,6 +547,11 @@ async def test_code_that_cannot_work_fails_with_its_place(
             await engine.finish(await engine.start(function))
         assert failed.value.failure.code == code
         assert says in failed.value.failure.message
+        if code != "nondeterminism":
+            line = function.__code__.co_firstlineno + 2
+            assert (
+                f"test_functions.py:{line} in {function.__name__}" in failed.value.failure.message
+            )
         assert done == []
 
 

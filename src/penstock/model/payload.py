@@ -2,7 +2,7 @@
 
 A value is encoded once, by one encoder, and what JSON would bend without a word is refused with its place: NaN and
 infinities (JSON has none), keys that are not text (they would come back as text), nesting that could not be read
-back. Bytes become base64 text, sets become lists, dates and decimals text.
+back. Bytes become base64 text, sets become lists, dates and decimals text, models of pydantic's objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ DEPTH_MAX = 200
 TEXT_CHARACTERS_MAX = 80
 PLACE_STEPS_MAX = 20
 
-_encode = msgspec.json.Encoder().encode
+
+def _dumped(value: Any) -> Any:
+    """A model of pydantic's, which knows itself what it is as JSON; asked for only what the encoder does not know."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None or isinstance(value, type):
+        raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return dump(mode="json")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_dumped).encode
 _decode = msgspec.json.Decoder().decode
 _ATOMS = frozenset({str, int, bool, type(None)})
 
@@ -120,6 +129,10 @@ def _children(value: Any) -> Iterable[tuple[Any, Any]] | None:
         return ((name, getattr(value, name)) for name in value.__struct_fields__)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return ((each.name, getattr(value, each.name, None)) for each in dataclasses.fields(value))
+    if hasattr(value, "model_dump") and not isinstance(value, type):
+        dumped = _dumped(value)
+        named = isinstance(dumped, dict)
+        return cast("dict[Any, Any]", dumped).items() if named else [("root", dumped)]
     return None
 
 
@@ -139,7 +152,7 @@ def _locate(value: Any, error: Exception) -> NoReturn:
                 break
     raise PayloadInvalid(
         f"{_place(path)} cannot be kept as JSON: {_reason(culprit, error)}"
-    ) from error
+    ) from None
 
 
 def _place(path: list[Any]) -> str:

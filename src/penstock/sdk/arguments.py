@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.sdk.results import Result
+from penstock.sdk.values import validated
 
 _ATOMS: frozenset[Any] = frozenset({str, int, float, bool, type(None)})
 _PLAIN: frozenset[Any] = _ATOMS | {None, Any, object, dict, list, inspect.Parameter.empty}
@@ -183,7 +184,7 @@ def _call_of(arguments: Any, takes_none: bool) -> _Call:
 
 def _converted(name: str, value: Any, annotation: Any) -> Any:
     try:
-        return msgspec.convert(value, annotation, str_keys=True)
+        return msgspec.convert(value, annotation, str_keys=True, dec_hook=validated)
     except msgspec.ValidationError as error:
         raise BadArguments(f"argument '{name}': {error}", name) from None
 
@@ -241,5 +242,6 @@ def _differs(annotation: Any) -> bool:
     return isinstance(target, type) and (
         dataclasses.is_dataclass(cast("Any", target))
         or issubclass(target, _CONVERTED)
+        or hasattr(cast("Any", target), "model_validate")
         or typing.is_typeddict(cast("Any", target))
     )

@@ -7,6 +7,7 @@ wants must then be what is recorded, step by step; the first that differs is nam
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import uuid
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 Read = Callable[[bytes], Any]
 Place = tuple[CodeType, int]
+_AROUND = (os.path.dirname(__file__), os.path.dirname(asyncio.__file__))
 _frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 _Future = asyncio.Future
 
@@ -283,11 +285,14 @@ class Replay:
 
     def _where(self) -> str:
         """The line at which it waits."""
-        stack = [] if self._main is None else self._main.get_stack()
-        if not stack:
-            return ""
-        frame = stack[-1]
-        return f", at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+        awaited: Any = None if self._main is None else self._main.get_coro()
+        found = ""
+        while awaited is not None:  # from the outermost call to what it waits for
+            frame = getattr(awaited, "cr_frame", None)
+            if frame is not None and not frame.f_code.co_filename.startswith(_AROUND):
+                found = f", at {shown_place((frame.f_code, frame.f_lineno))}"
+            awaited = getattr(awaited, "cr_await", None)
+        return found
 
     def _never_awaited(self, place: Place) -> Failure:
         where = shown_place(place)
@@ -339,7 +344,7 @@ class Replay:
 
     def arm(self, timer: Timer) -> None:
         timer.key = self.key("sleep")
-        self.want(i.Sleep(timer.key, timer.when()), here(3))
+        self.want(i.Sleep(timer.key, timer.when()), _line())
         self._open[timer.key] = timer, None
 
     def disarm(self, timer: Timer) -> None:
@@ -412,6 +417,16 @@ def here(above: int) -> Place:
     """The line of the caller, so many calls above who asks."""
     frame = _frame(above + 1)
     return frame.f_code, frame.f_lineno
+
+
+def _line() -> Place | None:
+    """The line of the workflow that asked asyncio for something; None where a task of its own does."""
+    frame = _frame(1)
+    while frame.f_back is not None and frame.f_code is not Loop.run.__code__:
+        if not frame.f_code.co_filename.startswith(_AROUND):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 def shown_place(place: Place | None) -> str:

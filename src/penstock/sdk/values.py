@@ -11,11 +11,13 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.errors import PayloadInvalid, PenstockError
+from penstock.errors import PenstockError
 from penstock.model.payload import encode_payload
 from penstock.sdk.results import exact_type
 
 _PLAIN = msgspec.json.Decoder().decode
+encode_value = encode_payload
+"""As JSON."""
 _ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
 
 
@@ -23,32 +25,6 @@ class Unreadable(PenstockError):
     """A recorded value does not fit the type that the code has for it."""
 
     code = "value-unreadable"
-
-
-def encode_value(value: Any) -> bytes:
-    """As JSON; a pydantic model too, wherever it stands."""
-    try:
-        return encode_payload(value)
-    except PayloadInvalid as error:
-        refused = error
-    made = _without_models(value)
-    if made is value:
-        raise refused from None
-    try:
-        return encode_payload(made)
-    except PayloadInvalid as error:
-        raise error from None  # once is enough
-
-
-def _without_models(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if callable(dump) and not isinstance(value, type):
-        return dump(mode="json")
-    if isinstance(value, dict):
-        return {k: _without_models(v) for k, v in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_without_models(each) for each in cast("list[Any]", value)]
-    return value
 
 
 @functools.cache
@@ -59,12 +35,12 @@ def decoder_of(annotation: Any) -> Callable[[bytes], Any]:
     if isinstance(annotation, type) and hasattr(annotation, "model_validate_json"):
         return Reading(cast("Any", annotation).model_validate_json, annotation)
     try:
-        return Reading(msgspec.json.Decoder(annotation, dec_hook=_model).decode, annotation)
+        return Reading(msgspec.json.Decoder(annotation, dec_hook=validated).decode, annotation)
     except Exception:  # a union that cannot be told apart, a type of which msgspec knows nothing
         return _PLAIN
 
 
-def _model(kind: type, value: Any) -> Any:
+def validated(kind: type, value: Any) -> Any:
     """What msgspec asks for a type that it does not know: a model of pydantic's knows itself."""
     validate = getattr(kind, "model_validate", None)
     if validate is None:
