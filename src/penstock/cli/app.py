@@ -53,6 +53,11 @@ def load_workflows(named: str, *, needed: bool = True) -> list[Any]:
     return found
 
 
+def load_modules(named: str) -> Any:
+    """The module, or what `module:attr` names in it."""
+    return _source(named)[1]
+
+
 def _source(named: str) -> tuple[ModuleType, Any]:
     module, attr = _module(named)
     source: Any = module

@@ -34,7 +34,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Check": {
         "verify": "verify", "diff": "diff", "rewrite": "rewrite", "plugins": "plugins", "audit": "reading", "explain": "definitions",
-        "replay": "replay",
+        "replay": "replay", "simulate": "simulate",
     },
 }  # fmt: skip
 """Each command and the module of this package that has it."""

@@ -51,10 +51,10 @@ def validated(kind: type, value: Any) -> Any:
 class Reading:
     """Reads what an annotation says."""
 
-    __slots__ = ("_annotation", "exact", "quick")
+    __slots__ = ("annotation", "exact", "quick")
 
     def __init__(self, read: Callable[[bytes], Any], annotation: Any) -> None:
-        self.quick, self._annotation = read, annotation
+        self.quick, self.annotation = read, annotation
         """`quick` reads as it does, and whoever calls it asks `unreadable` for what it raised."""
         self.exact = exact_type(annotation)
         """A value of just that type, as plain JSON gives it, needs no reading."""
@@ -66,7 +66,7 @@ class Reading:
             raise self.unreadable(error) from error
 
     def unreadable(self, error: Exception) -> Unreadable:
-        name = getattr(self._annotation, "__name__", str(self._annotation))
+        name = getattr(self.annotation, "__name__", str(self.annotation))
         return Unreadable(f"a value cannot be read as {name}: {error}")
 
 

@@ -38,6 +38,8 @@ class Declared:
     once: bool = False
     cpu: bool = False
     transactional: bool = False
+    simulate: bool = False
+    effects: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def activity(
     once: bool = False,
     cpu: bool = False,
     transactional: bool = False,
+    simulate: bool = False,
+    effects: bool | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -81,11 +85,15 @@ def activity(
     once: bool = False,
     cpu: bool = False,
     transactional: bool = False,
+    simulate: bool = False,
+    effects: bool | None = None,
 ) -> F | Callable[[F], F]:
     """Make a function an activity. `async def` runs in the event loop, plain `def` in a thread, `cpu=True` in a
     process of its own. `timeout` bounds one attempt from start to close, `heartbeat` the silence between two
     heartbeats; `once` never begins it a second time after a crash (SPEC 4.3). `transactional` gives it a connection to
-    the store's database, as its parameter `connection`: what it writes there and its result are one transaction."""
+    the store's database, as its parameter `connection`: what it writes there and its result are one transaction.
+    For `penstock simulate`: with `simulate` its own code runs there, not a stub; `effects` says whether it changes
+    anything outside, which must then be undone if its run fails."""
     if name is not None and not (type(name) is str and name):
         raise _invalid(f"`name` of an activity must be text, not {name!r}")
     if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -95,7 +103,9 @@ def activity(
     start_to_close, beat = _timeouts(timeout)
     if heartbeat is not None:
         beat = seconds_of("heartbeat", heartbeat)
-    declared = Declared(name, retry, start_to_close, beat, once, cpu, transactional)
+    declared = Declared(
+        name, retry, start_to_close, beat, once, cpu, transactional, simulate, effects
+    )
 
     def decorate(function: F) -> F:
         _check(function, declared)

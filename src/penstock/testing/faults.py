@@ -82,18 +82,41 @@ class Trouble:
         return 0.002 * draw if draw > 0.6 else 0.0
 
 
+class Alarm:
+    """What is to be called at a moment; told again when time leaps."""
+
+    __slots__ = ("_clock", "callback", "handle", "when")
+
+    def __init__(self, clock: NodeClock, when: float, callback: Callable[[], None]) -> None:
+        self._clock, self.when, self.callback = clock, when, callback
+        self.handle: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+        self._clock.alarms.pop(self, None)
+
+    def ring(self) -> None:
+        self._clock.alarms.pop(self, None)
+        self.callback()
+
+
 class NodeClock:
     """The wall clock of one node, which may be set; sleeping goes by the loop's time, as it does in the real one."""
 
     def __init__(self, loop: SimulationLoop, offset: float = 0.0) -> None:
         self._loop = loop
         self.offset = offset
+        self.alarms: dict[Alarm, None] = {}
 
     def now(self) -> float:
         return NOON + self._loop.time() + self.offset
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
-        return self._loop.call_later(max(0.0, when - self.now()), callback)
+        alarm = Alarm(self, when, callback)
+        alarm.handle = self._loop.call_later(max(0.0, when - self.now()), alarm.ring)
+        self.alarms[alarm] = None
+        return alarm
 
     def ticks(self) -> float:
         return self._loop.time()
@@ -103,6 +126,34 @@ class NodeClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def rest(self, seconds: float) -> None:
+        """As `sleep`, for whom time may leap."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        alarm = self.call_at(
+            self.now() + seconds, lambda: None if future.done() else future.set_result(None)
+        )
+        try:
+            await future
+        finally:
+            alarm.cancel()
+
+    def left(self) -> float | None:
+        """Seconds until the next of its alarms."""
+        return min(each.when for each in self.alarms) - self.now() if self.alarms else None
+
+    def leap(self, seconds: float) -> None:
+        """That much time has passed, in which nothing happened."""
+        self.offset += seconds
+        for alarm in self.alarms:
+            before = alarm.handle
+            assert before is not None
+            before.cancel()
+            alarm.handle = self._loop.call_later(
+                max(0.0, alarm.when - self.now()),
+                alarm.ring,
+                context=before._context,  # pyright: ignore
+            )
 
 
 class NodeHints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.adapters.memory_bus import MemoryBus
@@ -14,10 +14,9 @@ from penstock.engine.settings import Settings
 from penstock.errors import StoreError
 from penstock.model.job import Broken, Done, Job, Outcome
 from penstock.sdk.client import Engine
-from penstock.sdk.functions import Functions
 from penstock.sdk.tap import close_tap
 from penstock.sdk.worker import LocalActivities
-from penstock.sdk.workflow import Registry
+from penstock.sdk.workflow import Entry, Registry
 from penstock.testing.faults import FaultyStore, NodeClock, NodeHints
 
 if TYPE_CHECKING:
@@ -55,6 +54,10 @@ class WatchedActivities(LocalActivities):
 
         super().begin(job, tell)
 
+    def serve(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._entries[entry.name] = entry
+
     def bury(self) -> None:
         """Its process is gone, and nobody closed it."""
         if self._tapped:
@@ -78,7 +81,10 @@ class Node:
         self.opened = False
         self.store = simulation.disk.store(self.clock.now)
         work, scenario = simulation.workload, simulation.scenario
-        self.worker = WatchedActivities(Registry(work.activities), self.clock, watch=False)
+        self.worker = WatchedActivities(
+            Registry(work.activities), self.clock, watch=False, secrets=work.secrets
+        )
+        self.worker.serve(work.entries)
         self.worker.node = self
         self.core = core = Core(
             FaultyStore(self.store, self, simulation.trouble),  # type: ignore[arg-type]
@@ -86,7 +92,7 @@ class Node:
             self.clock,
             bus=MemoryBus(self.clock),
             hints=NodeHints(self, loop, simulation.trouble, simulation.listeners),
-            functions=Functions(work.workflows),
+            functions=work.functions(work.workflows),
             node=self.name,
             settings=Settings(
                 drain_seconds=0, ease_collector=False, cache_runs=scenario.cache_runs,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from penstock.core.plan import Plan
-from penstock.dsl.load import load_document
+from penstock.dsl.load import Loaded, load_document
 from penstock.engine.verdicts import digest_of
 from penstock.model.codec import encode_definition
 from penstock.ports.store import DefinitionRow
+from penstock.sdk.functions import Functions
+from penstock.sdk.workflow import Entry
 from penstock.testing.faults import NOON, Fault
 
 
@@ -56,6 +58,11 @@ class Workload(Struct):
     definitions: Sequence[tuple[DefinitionRow, Plan]] = ()
     workflows: Sequence[Any] = ()
     activities: Sequence[Any] = ()
+    entries: Sequence[Entry] = ()
+    """Activities as they are, in the place of others of the same name."""
+    functions: Callable[[Sequence[Any]], Functions] = Functions
+    """What makes programs of the workflow functions."""
+    secrets: Callable[[str], str | None] | None = None
 
 
 class Result(Struct):
@@ -70,9 +77,14 @@ class Result(Struct):
 
 def definition_row(document: Mapping[str, Any]) -> tuple[DefinitionRow, Plan]:
     """A definition as the store keeps it, without verifying it."""
-    definition = load_document(dict(document)).definition
+    return row_of(load_document(dict(document)))
+
+
+def row_of(loaded: Loaded) -> tuple[DefinitionRow, Plan]:
+    """As `definition_row`, of one that was read."""
+    definition = loaded.definition
     row = DefinitionRow(
         id=definition.id, version=definition.version or "1", number=1, document=encode_definition(definition),
         digest=digest_of(definition), created_at=NOON,
     )  # fmt: skip
-    return row, Plan(definition)
+    return row, Plan(definition, loaded.vocabulary)

@@ -45,6 +45,8 @@ class Simulation:
 
     people = People
     """Who does what runs wait for."""
+    judging = Judge
+    patience = PATIENCE_SECONDS
 
     def __init__(self, scenario: Scenario, workload: Workload, folder: str | None = None) -> None:
         self.scenario, self.workload = scenario, workload
@@ -52,7 +54,7 @@ class Simulation:
         self.trouble = Trouble(Random(f"{scenario.seed}/trouble"))
         self.counts = self.trouble.counts
         self.chance = Random(f"{scenario.seed}/people")
-        self.judge = Judge()
+        self.judge = self.judging()
         self.listeners: dict[str, NodeHints] = {}
         self.late: deque[tuple[Job, Outcome]] = deque(maxlen=LATE_KEPT)
         self.disk: Disk = disk_of(scenario.store, folder, self.trouble)
@@ -137,7 +139,7 @@ class Simulation:
         while self.judge.open_runs():
             if self.judge.events != seen:
                 seen, since = self.judge.events, self.loop.time()
-            if self.loop.time() > since + PATIENCE_SECONDS:
+            if self.loop.time() > since + self.patience:
                 for id in self.judge.open_runs()[:3]:
                     why = "; ".join(each.message for each in reasons(self.judge.run(id)))
                     self.judge.note(f"run {id} does not end: {why}")

@@ -1,0 +1,438 @@
+"""What a play of somebody's workflows shows: each mistake as a finding, with its step and its line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from penstock.core.keys import static
+from penstock.model import events as e
+from penstock.model import intents as i
+from penstock.model.codec import decode_event
+from penstock.model.definition import Retry
+from penstock.model.failure import Failure
+from penstock.model.run import Run
+from penstock.policy.retry import delay
+from penstock.testing.findings import Finding
+from penstock.testing.plays import Play, activity_of
+from penstock.verify.compensation import effects
+
+BAD = frozenset({"FAILED", "CANCELLED", "TIMED_OUT"})
+MISTAKES = frozenset(
+    {
+        *(
+            "TypeError",
+            "AttributeError",
+            "NameError",
+            "UnboundLocalError",
+            "KeyError",
+            "IndexError",
+        ),
+        *(
+            "ZeroDivisionError",
+            "RecursionError",
+            "NotImplementedError",
+            "Unreadable",
+            "InvalidStateError",
+        ),
+    }
+)
+"""Exceptions that nobody raises on purpose."""
+WRONG = frozenset(
+    {
+        *(
+            "expression-failed",
+            "no-branch",
+            "no-end",
+            "join-starved",
+            "deadlock",
+            "never-awaited",
+            "nondeterminism",
+        ),
+        *(
+            "unknown-activity",
+            "arguments-invalid",
+            "workflow-invalid",
+            "value-unreadable",
+            "output-invalid",
+            "nondeterministic",
+        ),
+    }
+)
+"""Codes of failures that no activity has."""
+RETRIES_MAX = 50
+"""Who wants more attempts means: for as long as the timeout lets it."""
+_DOES_NOT_END = re.compile(r"^run (\S+) does not end: (.*)$", re.DOTALL)
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class Timeouts:
+    """Of calm plays: how often each timeout fired, and how often it need not have."""
+
+    def __init__(self) -> None:
+        self.met: Counter[tuple[str, str]] = Counter()
+        self.fired: Counter[tuple[str, str]] = Counter()
+
+
+def inspected(play: Play) -> list[Finding]:
+    """All that one play shows, beside what order and timeouts say."""
+    found = list(play.found)
+    found += _problems(play)
+    for (id, generation), shadow in play.judge.shadows.items():
+        run = shadow.flow.run
+        if play.judge.newest[id] != generation:
+            continue
+        events = [decode_event(each) for each in shadow.payloads]
+        found += _errors(play, run, events)
+        if run.status in BAD:
+            found += _left(play, run, events)
+    kept: dict[str, Finding] = {}
+    for each in found:
+        before = kept.get(each.ident)
+        if before is None or (before.level == "note" and each.level == "error"):
+            kept[each.ident] = each
+    return list(kept.values())
+
+
+# --- what the judge says ---------------------------------------------------------------------------------------
+
+
+def _problems(play: Play) -> Iterator[Finding]:
+    for problem in play.judge.problems[:3]:
+        stuck = _DOES_NOT_END.match(problem)
+        if stuck is not None:
+            yield from _stuck(play, stuck[1], stuck[2])
+        elif problem.startswith("run.unfit"):
+            yield _unfit(play, problem)
+        elif problem.startswith("not over after"):
+            play.counts["given up: too long"] += 1
+        else:
+            yield Finding(
+                "engine-broken", "error", "", "", problem.splitlines()[0][:300],
+                "this is a bug in Penstock: please report it with the seed and the workflow",
+            )  # fmt: skip
+
+
+def _stuck(play: Play, id: str, why: str) -> Iterator[Finding]:
+    run = play.judge.run(id)
+    if "an event on" in why:
+        play.counts["given up: an event that nobody publishes"] += 1
+        return
+    kind = play.app.kinds.get(run.definition)
+    yield Finding(
+        "run-stuck", "error", run.definition, "", f"a run of `{run.definition}` does not end: {why}",
+        "give the wait a timeout, or let somebody end it", "" if kind is None else kind.place, id,
+    )  # fmt: skip
+
+
+def _unfit(play: Play, problem: str) -> Finding:
+    """Code that does something else when its history is told again."""
+    id = problem.split()[1] if len(problem.split()) > 1 else ""
+    name = play.judge.run(id).definition if id in play.judge.newest else ""
+    text = next((line for line in reversed(problem.splitlines()) if line.strip()), problem)
+    kind = play.app.kinds.get(name)
+    place = _LINE.findall(problem)
+    del place
+    return Finding(
+        "workflow-error", "error", name, "nondeterminism",
+        f"`{name}` does something else when it is told its history again: {text.strip()[:300]}",
+        "clock, chance and ids come from the Context: `ctx.now()`, `ctx.random`, `ctx.uuid()`",
+        "" if kind is None else kind.place, id,
+    )  # fmt: skip
+
+
+# --- errors in the workflow ------------------------------------------------------------------------------------
+
+
+def _errors(play: Play, run: Run, events: list[e.Event]) -> Iterator[Finding]:
+    steps: set[tuple[str, str]] = set()
+    for event in events:
+        failure = getattr(event, "failure", None)
+        if isinstance(event, e.TaskFailed) and failure is not None:
+            steps.add((failure.type, failure.message))
+        if isinstance(event, e.RunFailed) and failure is not None:
+            if (failure.type, failure.message) not in steps:
+                yield from _failed(play, run, failure)
+        elif isinstance(event, e.TaskFailed | e.TaskRetried) and failure is not None:
+            yield from _step_failed(play, run, event.key, failure)
+
+
+def _failed(play: Play, run: Run, failure: Failure) -> Iterator[Finding]:
+    code = failure.code if failure.code in WRONG else ""
+    own = failure.type in MISTAKES and bool(failure.trace)
+    if not own and not code:
+        return
+    guess = play.guessed.get(run.id)
+    kind = play.app.kinds.get(run.definition)
+    lines = _LINE.findall(failure.trace)
+    place = f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
+    what = f"{failure.type}: {failure.message}" if own else f"{failure.code}: {failure.message}"
+    hint = "a value of the annotated type leads here: handle it, or narrow the type (Literal, Enum, a World's answers)"
+    if guess:
+        hint = f"what {guess} gave was a guess: annotate it (`ctx.signal(…, type=…)`, a return type), or let a World say it"
+    elif not own:
+        hint = f"penstock explain {code}"
+    yield Finding(
+        "workflow-error", "note" if guess and own else "error", run.definition, failure.type if own else failure.code,
+        f"`{run.definition}` fails by itself: {what}"[:400], hint,
+        place or ("" if kind is None else kind.place), run.id,
+    )  # fmt: skip
+
+
+def _step_failed(play: Play, run: Run, key: str, failure: Failure) -> Iterator[Finding]:
+    """An activity's own code under `simulate=True`, a model's method, or arguments that do not fit."""
+    name = activity_of(key)
+    if failure.code in ("arguments-invalid", "unknown-activity"):
+        yield Finding(
+            "workflow-error", "error", run.definition, name, f"`{name}`: {failure.message}"[:400],
+            "call it with what it takes", play.place(run.definition, key), run.id,
+        )  # fmt: skip
+    elif failure.type in MISTAKES:
+        lines = [each for each in _LINE.findall(failure.trace) if "/penstock/" not in each[0]]
+        yield Finding(
+            "workflow-error", "error", run.definition, name,
+            f"the code of `{name}` raises {failure.type}: {failure.message}"[:400],
+            "its own code runs here: it can reach no network, no file, no thread; a World can stand for what it asks",
+            f"{lines[-1][0]}:{lines[-1][1]}" if lines else play.place(run.definition, key), run.id,
+        )  # fmt: skip
+
+
+# --- what is left behind ---------------------------------------------------------------------------------------
+
+
+def _left(play: Play, run: Run, events: list[e.Event]) -> Iterator[Finding]:
+    """Effects of a run that ended badly and that nothing took back."""
+    if run.parent is None:
+        yield from _left_in_world(play, run)
+    modelled = {each.key for each in play.standing.there if each.run == run.id}
+    if play.app.model is not None:
+        modelled |= {
+            m.what.key
+            for m in play.story
+            if m.run == run.id and hasattr(m.what, "by") and hasattr(m.what, "lasts")
+        }
+    wanted = _wanted(events)
+    done = Counter(
+        wanted[event.key].activity
+        for event in events
+        if isinstance(event, e.TaskCompleted) and event.key in wanted
+    )
+    pushed = any(isinstance(each, i.Push) for each in _intents(events))
+    for event in events:
+        if not isinstance(event, e.TaskCompleted) or event.key in modelled:
+            continue
+        step = wanted.get(event.key)
+        node = play.app.nodes.get((run.definition, static(event.key)))
+        if step is not None:
+            activity, undo = step.activity, step.undo
+        elif node is not None and node[0].type in ("activity", "http") and effects(node[0]):
+            activity = str(node[0].config.get("activity", "http"))
+            undo = "" if node[0].compensate is None else node[0].compensate.activity
+        else:
+            continue
+        if undo or activity in play.app.model_does:
+            continue
+        level = _level(play, run, activity)
+        back = play.app.ways_back.get(activity, set[str]())
+        if level is None or pushed or any(done[each] for each in back):
+            continue
+        yield _undo_missing(play, run, event.key, activity, level, back)
+
+
+def _undo_missing(
+    play: Play, run: Run, key: str, activity: str, level: str, back: set[str]
+) -> Finding:
+    name = min(back) if back else ""
+    function = run.version == "function"
+    give = f"undo={name or '…'}" if function else f"compensate: {name or '…'}"
+    hint = f"give the step `{give}`"
+    if level == "note":
+        hint += "; `@activity(effects=False)` says that it changes nothing"
+    return Finding(
+        "undo-missing", "error" if level == "error" else "note", run.definition, activity,
+        f"`{run.definition}` ends {run.status} and leaves what `{activity}` did", hint, play.place(run.definition, key), run.id,
+    )  # fmt: skip
+
+
+def _level(play: Play, run: Run, activity: str) -> str | None:
+    """How sure it is that the activity leaves something behind."""
+    effects_of = play.app.declared(activity).effects
+    if effects_of is False:
+        return None
+    if effects_of or activity in play.app.ways_back:
+        return "error"
+    undoes = any(activity in each for each in play.app.ways_back.values())
+    return "note" if run.definition in play.app.undoing and not undoes else None
+
+
+def _left_in_world(play: Play, run: Run) -> Iterator[Finding]:
+    """By the application's own model of the world."""
+    undo_failed = any(
+        m.run == run.id and isinstance(m.what, e.UndoFailed | e.UndoResolved) for m in play.story
+    )
+    for effect in play.standing.there:
+        if effect.run.partition("/")[0] != run.id or effect.lasts or effect.undo or undo_failed:
+            continue
+        owner = play.judge.run(effect.run)
+        if owner.parent is None and effect.run != run.id:
+            continue  # it went its own way
+        events = [
+            decode_event(each) for each in play.judge.shadows[effect.run, owner.generation].payloads
+        ]
+        completed = any(
+            isinstance(each, e.TaskCompleted) and each.key == effect.key for each in events
+        )
+        name = activity_of(effect.key)
+        hint = "undo it: `undo=`, `compensate`, or `ctx.undo(…)` before the call"
+        if not completed:
+            hint = (
+                "it was done, and the engine never heard so: register the way back before (`ctx.undo(…)` before the call, "
+                "`compensate: {when: attempted}`)"
+            )
+        yield Finding(
+            "undo-missing", "error", owner.definition, name,
+            f"`{owner.definition}` ends {run.status} and `{effect.what}` of `{name}` stays in the world"
+            + ("" if completed else ", by an attempt whose result was never heard"),
+            hint, play.place(owner.definition, effect.key), effect.run,
+        )  # fmt: skip
+
+
+def _intents(events: list[e.Event]) -> Iterator[i.Intent]:
+    if not events or not isinstance(events[0], e.RunStarted) or events[0].version != "function":
+        return
+    for event in events:
+        for raw in event.outcomes:
+            yield from i.DECODER.decode(raw)
+
+
+def _wanted(events: list[e.Event]) -> dict[str, i.Call]:
+    return {each.key: each for each in _intents(events) if isinstance(each, i.Call)}
+
+
+# --- timeouts --------------------------------------------------------------------------------------------------
+
+
+def count_timeouts(play: Play, into: Timeouts) -> None:
+    """What fired though nothing was broken, and what did not."""
+    for shadow in play.judge.shadows.values():
+        run = shadow.flow.run
+        events = [decode_event(each) for each in shadow.payloads]
+        armed: dict[str, str] = {}
+        for event in events:
+            for each in _intents_of(event, run):
+                if isinstance(each, i.Sleep):
+                    armed[each.key] = play.places.get((run.definition, each.key), "")
+        for event in events:
+            match event:
+                case e.TaskCompleted():
+                    into.met[run.definition, activity_of(event.key)] += 1
+                case e.TaskFailed() | e.TaskRetried() if event.failure.code.endswith(
+                    "timeout"
+                ) and not _waits(play, run, event.key):
+                    into.fired[run.definition, activity_of(event.key)] += 1
+                case e.TimeoutReached():
+                    into.fired[run.definition, ""] += 1
+                case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
+                    into.met[run.definition, ""] += 1
+                case e.TimerFired() if armed.get(event.key):
+                    dropped = any(isinstance(each, i.Drop) for each in _intents_of(event, run))
+                    (into.fired if dropped else into.met)[
+                        run.definition, "@" + armed[event.key]
+                    ] += 1
+                case _:
+                    pass
+            for each in _intents_of(event, run):
+                if isinstance(each, i.Drop) and armed.get(each.key):
+                    into.met[run.definition, "@" + armed[each.key]] += 1
+
+
+def _waits(play: Play, run: Run, key: str) -> bool:
+    """It waits for people: a timeout is an answer."""
+    node = play.app.nodes.get((run.definition, static(key)))
+    return key.startswith(("signal:", "update:")) or (
+        node is not None and node[0].type in ("signal", "event", "form")
+    )
+
+
+def _intents_of(event: e.Event, run: Run) -> list[i.Intent]:
+    if run.version != "function":
+        return []
+    return [each for raw in event.outcomes for each in i.DECODER.decode(raw)]
+
+
+def short_timeouts(play: Play) -> Iterator[Finding]:
+    """Timeouts that are over before the retry policy under them is."""
+    seen: set[str] = set()
+    for shadow in play.judge.shadows.values():
+        run = shadow.flow.run
+        kind = play.app.kinds.get(run.definition)
+        if kind is None or kind.workflow is None:
+            continue
+        around = kind.workflow.plan.definition.timeouts
+        whole = None if around is None else around.run
+        for each in _intents([decode_event(payload) for payload in shadow.payloads]):
+            if isinstance(each, i.Call) and f"{run.definition} {each.activity}" not in seen:
+                seen.add(f"{run.definition} {each.activity}")
+                task = None if each.timeouts is None else each.timeouts.task
+                retry = each.retry or play.app.declared(each.activity).retry
+                place = play.place(run.definition, each.key)
+                yield from _short(run.definition, each.activity, retry, task, whole, place)
+    for (definition, path), (node, place) in play.app.nodes.items():
+        if node.type not in ("activity", "http"):
+            continue
+        plan = play.app.kinds[definition].plan
+        assert plan is not None
+        around = plan.definition.timeouts
+        task = node.timeouts.task or (None if around is None else around.task)
+        activity = str(node.config.get("activity", ""))
+        retry = node.retry or play.app.declared(activity).retry
+        whole = None if around is None else around.run
+        yield from _short(definition, static(path).rpartition("/")[2], retry, task, whole, place)
+
+
+def _short(
+    workflow: str,
+    step: str,
+    retry: Retry | None,
+    task: float | None,
+    whole: float | None,
+    place: str,
+) -> Iterator[Finding]:
+    if retry is None or not 1 < retry.attempts <= RETRIES_MAX:
+        return
+    waits = [
+        delay(n, first=retry.first, factor=retry.factor, maximum=retry.maximum, jitter=0, seed="") * (1 - retry.jitter)
+        for n in range(1, retry.attempts)
+    ]  # fmt: skip
+    for limit, of in ((task, "its timeout"), (whole, "the timeout of the run")):
+        if limit is not None and sum(waits) >= limit:
+            reached = 1 + next(n for n in range(len(waits)) if sum(waits[: n + 1]) >= limit)
+            yield Finding(
+                "timeout-unmet", "error", workflow, step,
+                f"`{step}` may be tried {retry.attempts} times, with at least {sum(waits):g} s between them, and {of} is "
+                f"{limit:g} s: attempt {reached + 1} is never made",
+                "a longer timeout, fewer attempts or shorter delays", place,
+            )  # fmt: skip
+            return
+
+
+def unmet(
+    play: Play | None, counted: Timeouts, places: dict[tuple[str, str], str]
+) -> Iterator[Finding]:
+    """Timeouts that fire (nearly) each time though nothing is broken."""
+    del play
+    for (workflow, step), fired in counted.fired.items():
+        times = fired + counted.met[workflow, step]
+        if fired < 0.9 * times:
+            continue
+        place = places.get((workflow, step), "")
+        if step.startswith("@"):
+            what, place = "the timeout in its code", step[1:]
+        else:
+            what = f"the timeout of `{step}`" if step else "its own timeout"
+        yield Finding(
+            "timeout-unmet", "error", workflow, step.rpartition("/")[2] if step.startswith("@") else step,
+            f"`{workflow}`: {what} fired in {fired} of {times} cases though nothing was broken",
+            "what is done within it takes longer; give it more time, or do less", place,
+        )  # fmt: skip
