@@ -1,6 +1,6 @@
-"""A shop with a mistake of each kind, for `penstock simulate examples/simulate/careless.py`.
+"""A shop with a mistake of each kind: `penstock simulate examples/simulate/careless.py examples/simulate/careless.yaml`.
 
-None of them shows when everything goes well. `careful.py` is the same shop without them.
+None of them shows as long as everything goes well. `careful.py` is the same shop without them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ async def charge(order: str, cents: int) -> str: ...
 
 
 @activity
-async def refund(order: str) -> None: ...
+async def refund(payment: str) -> None: ...
+
+
+@activity(effects=False)
+async def find_address(customer: str) -> str | None: ...
 
 
 @activity(effects=False)
@@ -34,10 +38,6 @@ async def quote(shipper: str) -> int: ...
 
 @activity
 async def print_label(parcel: str) -> str: ...
-
-
-@activity
-async def find_address(customer: str) -> str | None: ...
 
 
 class Bank(World):
@@ -49,14 +49,15 @@ class Bank(World):
         self.paid: Counter[str] = Counter()
 
     @does(charge)
-    def charge(self, order: str, cents: int) -> None:
+    def charge(self, order: str, cents: int) -> str:
         self.effect("charged", order)
         self.paid[order] += 1
+        return order  # the payment has the number of its order
 
     @does(refund)
-    def refund(self, order: str) -> None:
-        self.undone("charged", order)
-        self.paid[order] = 0
+    def refund(self, payment: str) -> None:
+        self.undone("charged", payment)
+        self.paid[payment] -= 1
 
     @invariant
     def nobody_pays_twice(self) -> bool:
@@ -66,7 +67,7 @@ class Bank(World):
 
 @workflow
 async def keeps_stock(ctx: Context, sku: str) -> str:
-    """Its reservation stays when the address is not found: nothing releases it."""
+    """Its reservation stays when there is no address: nothing releases it."""
     reservation = await ctx.call(reserve, sku)
     if not await ctx.call(find_address, sku):
         raise Fail("no address")
@@ -75,22 +76,13 @@ async def keeps_stock(ctx: Context, sku: str) -> str:
 
 @workflow
 async def pays_twice(ctx: Context, cents: int) -> str:
-    """A crash after the bank has charged, and before it is recorded, charges again."""
-    ctx.undo(refund, ctx.run_id)
-    return await ctx.call(charge, ctx.run_id, cents)
-
-
-@workflow
-async def keeps_payment(ctx: Context, cents: int) -> str:
-    """If the answer of the bank is lost for good, the payment stays: only a completed step is undone."""
-    payment = await ctx.call(charge, ctx.run_id, cents, undo=refund)
-    await ctx.call(find_address, payment)
-    return payment
+    """After a crash between the bank's charge and its record the bank is asked again, and charges again."""
+    return await ctx.call(charge, ctx.run_id, cents, undo=refund)
 
 
 @workflow
 async def takes_the_last(ctx: Context) -> str:
-    """Whoever answers last is chosen, not whoever is cheapest."""
+    """Who answers last is chosen, not who is cheapest."""
     best = ""
 
     async def ask(shipper: str) -> None:
@@ -117,6 +109,6 @@ async def gives_up_early(ctx: Context, parcel: str) -> int:
 
 @workflow
 async def forgets_none(ctx: Context, customer: str) -> str:
-    """The address may be None, as its type says."""
+    """There may be no address, as its type says."""
     address = await ctx.call(find_address, customer)
     return address.upper()  # type: ignore[union-attr]

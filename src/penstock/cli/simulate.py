@@ -50,12 +50,21 @@ CODES = (
     "--from", "first", type=click.IntRange(0), default=0, metavar="SEED", help="The first seed."
 )
 @click.option(
-    "--seed", type=click.IntRange(0), metavar="SEED", help="Play this one alone: what it shows again."
+    "--seed",
+    type=click.IntRange(0),
+    metavar="SEED",
+    help="Play this one alone: what it shows again.",
 )
 @click.option("--seconds", type=click.FloatRange(0.1), metavar="S", help="Stop after so long.")
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; else one a core.")
 @click.option(
-    "--workflow", "names", multiple=True, metavar="NAME", help="Start only this one; may be repeated."
+    "--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; else one a core."
+)
+@click.option(
+    "--workflow",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Start only this one; may be repeated.",
 )
 @click.option(
     "-i", "--input", "inputs", multiple=True, metavar="JSON|@FILE|K=V",
@@ -66,7 +75,10 @@ CODES = (
     help="How much breaks.",
 )  # fmt: skip
 @click.option(
-    "--ignore", multiple=True, metavar="CODE[:WORKFLOW]", help="Do not report this; may be repeated."
+    "--ignore",
+    multiple=True,
+    metavar="CODE[:WORKFLOW]",
+    help="Do not report this; may be repeated.",
 )
 @json_option
 def simulate_command(
@@ -104,7 +116,17 @@ def simulate_command(
     # As it was asked for, to be pasted.
     again = _again(files, names, inputs, faults)
     try:
-        report = _played(request, seeds, first, seed, seconds, jobs or os.cpu_count() or 1, ignore, again, as_json)
+        report = _played(
+            request,
+            seeds,
+            first,
+            seed,
+            seconds,
+            jobs or os.cpu_count() or 1,
+            ignore,
+            again,
+            as_json,
+        )
     except DefinitionInvalid as error:
         complain_of_definition(error, "nothing was simulated")
         return USAGE
@@ -147,7 +169,9 @@ def study_of(request: Request, place: str) -> Study:
         app = App(things, only=request.names, input=given)
     except Rejected as error:
         if error.code == "app-empty":
-            raise Rejected("app-empty", f"{', '.join(request.files)}: {error.message}", hint=error.hint) from None
+            raise Rejected(
+                "app-empty", f"{', '.join(request.files)}: {error.message}", hint=error.hint
+            ) from None
         raise
     return Study(app, level=request.faults, folder=place)
 
@@ -160,7 +184,11 @@ def _played(
 
     with folder() as place:
         campaign = Campaign(
-            partial(study_of, request), place, jobs=1 if seed is not None else jobs, ignore=ignore, replay=again
+            partial(study_of, request),
+            place,
+            jobs=1 if seed is not None else jobs,
+            ignore=ignore,
+            replay=again,
         )
         if seed is not None:
             return campaign.run([seed])
@@ -224,7 +252,9 @@ def _tell(report: Report, seed: int | None) -> None:
             give(f"  {paint(where.ljust(width), 'hint', out)}  {told}")
         give("")
     if seed is not None:
-        give(f"history {report.digests.get(seed, '')} (SHA-256 of all events; the same whenever it is played)")
+        give(
+            f"history {report.digests.get(seed, '')} (SHA-256 of all events; the same whenever it is played)"
+        )
     style = "failed" if report.errors else "completed"
     stopped = " (interrupted)" if report.interrupted else ""
     give(paint(report.summary() + stopped, style, out))
@@ -233,7 +263,9 @@ def _tell(report: Report, seed: int | None) -> None:
         say(f"{paint('hint', 'hint')}: {'; '.join(f'penstock explain {code}' for code in codes)}")
 
 
-def _again(files: tuple[str, ...], names: tuple[str, ...], inputs: tuple[str, ...], faults: str) -> str:
+def _again(
+    files: tuple[str, ...], names: tuple[str, ...], inputs: tuple[str, ...], faults: str
+) -> str:
     words = ["penstock", "simulate", *files]
     for name in names:
         words += ["--workflow", name]

@@ -106,8 +106,8 @@ class App:
             for each in list(vars(thing).values()):
                 if self._fits(each):
                     self._take(each, worlds)
-        elif isinstance(thing, type) and issubclass(thing, World):
-            if thing is not World and thing not in worlds:
+        elif _is_world(thing):
+            if thing not in worlds:
                 worlds.append(thing)
         elif callable(thing) and is_workflow(thing):
             made = workflow_of(thing)
@@ -134,7 +134,7 @@ class App:
         """Of what a module holds."""
         try:
             if isinstance(value, type):
-                return issubclass(value, World) and value is not World
+                return _is_world(cast("Any", value))
             return isinstance(value, Composition | Loaded) or (
                 callable(value)
                 and (is_workflow(value) or isinstance(getattr(value, ATTRIBUTE, None), Declared))
@@ -269,13 +269,17 @@ class App:
                     ) from None
 
 
+def _is_world(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, World) and thing is not World
+
+
 def chosen(given: Any, chance: Random) -> Any:
     """What a World gives: a function of chance, or one of several."""
     if callable(given):
         return cast("Callable[[Random], Any]", given)(chance)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes) and given:
         return chance.choice(cast("Sequence[Any]", given))
-    return given
+    return cast("Any", given)
 
 
 def plain(value: Any) -> Any:

@@ -100,7 +100,7 @@ class _Drawer:
 
     def _chosen(self, options: list[Any], depth: int) -> Any:
         """Deep down the first that ends; null less often than something."""
-        nulls = [o for o in options if isinstance(o, Mapping) and o.get("type") == "null"]  # pyright: ignore
+        nulls: list[Any] = [each for each in options if each == {"type": "null"}]
         if nulls and (depth > 4 or self._chance.random() < 0.25):
             return nulls[0]
         return self._chance.choice([o for o in options if o not in nulls] or options)

@@ -36,11 +36,14 @@ class Finding(Struct, frozen=True):
     """FILE:LINE."""
     run: str = ""
     """In which it was seen."""
+    told: bool = True
+    """A timeline says more than the message."""
 
     @property
     def ident(self) -> str:
         """The same for the same mistake, whichever seed shows it."""
-        return f"{self.code} {self.workflow} {self.step}"
+        whose = "" if self.code == "effect-repeated" else self.workflow
+        return f"{self.code} {whose} {self.step}"
 
 
 class Line(Struct, frozen=True):

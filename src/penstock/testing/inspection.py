@@ -412,7 +412,7 @@ def _short(
                 "timeout-unmet", "error", workflow, step,
                 f"`{step}` may be tried {retry.attempts} times, with at least {sum(waits):g} s between them, and {of} is "
                 f"{limit:g} s: attempt {reached + 1} is never made",
-                "a longer timeout, fewer attempts or shorter delays", place,
+                "a longer timeout, fewer attempts or shorter delays", place, told=False,
             )  # fmt: skip
             return
 

@@ -27,7 +27,16 @@ from penstock.testing.findings import Finding
 from penstock.testing.judging import Judge, Shadow
 from penstock.testing.nodes import Node
 from penstock.testing.pretending import (
-    LATE, LOST, REFUSED, SECONDS_LEAST, SECONDS_MOST, TRANSIENT, UNDO_TRANSIENT, Call, Calls, Troupe,
+    LATE,
+    LOST,
+    REFUSED,
+    SECONDS_LEAST,
+    SECONDS_MOST,
+    TRANSIENT,
+    UNDO_TRANSIENT,
+    Call,
+    Calls,
+    Troupe,
 )  # fmt: skip
 from penstock.testing.scenario import Result, Scenario, Workload
 from penstock.testing.simulator import Simulation
@@ -92,8 +101,8 @@ class Witness(Judge):
             if (
                 number
                 and story[place].run == append.row.id
-                and isinstance(story[place].what, e._Event)
-            ):  # pyright: ignore[reportPrivateUsage]
+                and isinstance(story[place].what, e.EVENT_TYPES)
+            ):
                 del story[place]
                 number -= 1
 
@@ -257,10 +266,10 @@ class Play(Simulation, Teller):
             self._find(
                 Finding(
                     "effect-repeated", "error", run.definition, name,
-                    f"{what}`{name}` does `{effect.what}` to the world a second time: attempt {effect.attempt} repeats what "
-                    "an attempt before it had done",
-                    "an attempt may be made again after its effect: pass `current().idempotency_key` on, and do nothing if "
-                    "it was seen before",
+                    f"{what}`{name}` does `{effect.what}` to the world twice: attempt {effect.attempt} repeats what an "
+                    "earlier one had done",
+                    "an attempt may be made again after its effect: pass `current().idempotency_key` on, and do nothing "
+                    "where it is known already",
                     place, effect.run,
                 )
             )  # fmt: skip
@@ -280,7 +289,7 @@ class Play(Simulation, Teller):
             self._find(
                 Finding(
                     "world-broken", "error", model.world.__name__, name, f"`{name}` does not hold: {said}",
-                    "the timeline says what was done to the world before", model.place(name),
+                    "see what was done to the world before it", model.place(name),
                 )
             )  # fmt: skip
 

@@ -42,7 +42,7 @@ LOST = 0.4
 """Of those that fail for now, how many have done what they were to do: only the answer was lost."""
 UNDO_TRANSIENT = 0.05
 SECONDS_LEAST, SECONDS_MOST = 0.01, 1.5
-HTTP = {"status": 200, "headers": {}, "body": None, "url": "https://example.org/"}
+HTTP: dict[str, Any] = {"status": 200, "headers": {}, "body": None, "url": "https://example.org/"}
 
 
 class Unavailable(ConnectionError):
@@ -103,7 +103,7 @@ class Troupe:
                 except TypeError as error:
                     raise BadArguments(f"{error}; it takes {signature}") from None
             attempt = current()
-            worker: Any = attempt.worker  # type: ignore[attr-defined]
+            worker: Any = getattr(attempt, "worker", None)
             call = Call(self, name, attempt.job, worker.clock, shape)
             return await call.perform(own, args, named)
 
@@ -150,7 +150,7 @@ class Call:
             await self._rest((self.limit() or 0.0) + 1.0)
         if not acts:
             await self._rest(seconds)
-            self._fail(mishap)
+            self._fail("transient" if mishap == "lost" else mishap)
             return self._drawn()
         half = play.draw("half", self.ident, job.attempt).random() * seconds
         await self._rest(half)
@@ -160,10 +160,10 @@ class Call:
             made = getattr(play.world, method)(*args, **named)
             made = await made if inspect.isawaitable(made) else made
         elif inspect.iscoroutinefunction(own):
-            made = await own(*args, **named)
+            made = await cast("Any", own)(*args, **named)
         else:
             with _slept() as total:
-                made = own(*args, **named)
+                made = cast("Any", own)(*args, **named)
                 made = await made if inspect.isawaitable(made) else made
             await self._rest(total[0])
         play.look()

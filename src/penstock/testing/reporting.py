@@ -120,11 +120,7 @@ def shown(problem: Problem, seeds: int, paint: Paint = plain) -> Iterator[str]:
             yield f"   {paint('|', 'arrow')} {paint(f'and in another order{said}:', 'title')}"
             yield from _told(story.also, paint)
         yield f"   {paint('|', 'arrow')}"
-    times = (
-        ""
-        if seeds == 1
-        else f" (seen {_times(problem.seeds)}; this is the smallest that was found)"
-    )
+    times = "" if seeds == 1 else f"  (seen {_times(problem.seeds)})"
     yield f"   {paint('=', 'arrow')} replay: {paint(problem.replay, 'command')}{paint(times, 'detail')}"
     yield f"   {paint('=', 'arrow')} {paint('hint', 'hint')}: {finding.hint}"
 

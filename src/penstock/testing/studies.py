@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.plan import Plan
 from penstock.errors import Rejected
-from penstock.model import intents as i
 from penstock.model import events as e
+from penstock.model import intents as i
 from penstock.testing.apps import App
 from penstock.testing.faults import Fault
 from penstock.testing.findings import Finding, Line, Story
@@ -141,8 +142,10 @@ class Study:
 
     # --- stories ---------------------------------------------------------------------------------------------
 
-    def story(self, seed: int, finding: Finding) -> Story:
-        """How it comes about, made small."""
+    def story(self, seed: int, finding: Finding) -> Story | None:
+        """How it comes about, made small; None for what is plain without a run."""
+        if not finding.told:
+            return None
         if finding.code == "order-dependent":
             return self._story_of_orders(seed, finding)
         if self.calm(seed):
@@ -298,7 +301,7 @@ def _gave_up(play: Play, id: str) -> bool:
     return any(
         isinstance(each, i.Drop) and not each.key.startswith("sleep")
         for moment in play.story
-        if moment.run == id and isinstance(moment.what, e._Event)  # pyright: ignore[reportPrivateUsage]
+        if moment.run == id and isinstance(moment.what, e.EVENT_TYPES)
         for raw in moment.what.outcomes
         for each in _decoded(raw)
     )
@@ -326,7 +329,7 @@ _COUNTED = {
 def _told(play: Play, result: Result | None) -> Counter[str]:
     counts = Counter(play.counts if result is None else result.counts)
     for moment in play.story:
-        name = _COUNTED.get(type(moment.what))
+        name = _COUNTED.get(cast("Any", type(moment.what)))
         if name:
             counts[name] += 1
     counts["simulated seconds"] += int(play.now())

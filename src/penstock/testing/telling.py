@@ -16,18 +16,22 @@ TEXT_MAX = 90
 
 def told(play: Play, finding: Finding) -> list[Line]:
     """The lines about the finding's run; without one, about all runs."""
-    root = finding.run.partition("/")[0]
+    root = finding.run.partition("/")[0] or _first(play, finding.workflow)
     lines: list[Line] = []
     several = len({m.run.partition("/")[0] for m in play.story if m.run}) > 1
     for moment in play.story:
+        if lines and lines[-1].text == finding.message:
+            break
         if root and moment.run and moment.run.partition("/")[0] != root:
             continue
         line = _line(play, moment, named=not root and several)
         if line is not None and (not lines or lines[-1].text != line.text):
             lines.append(line)
     lines = _trimmed(lines)
-    if lines and finding.message and all(each.text != finding.message for each in lines):
-        lines.append(Line(lines[-1].at, finding.message, "bad"))
+    if lines and finding.code == "undo-missing":
+        lines.append(
+            Line(lines[-1].at, f"what `{finding.step}` did stays: nothing has undone it", "bad")
+        )
     begin = lines[0].at if lines else 0.0
     lines = [Line(each.at - begin, each.text, each.kind) for each in lines]
     if len(lines) > LINES_MAX:
@@ -36,6 +40,11 @@ def told(play: Play, finding: Finding) -> list[Line]:
         middle = Line(lines[half].at, f"… {left} more …")
         lines = [*lines[:half], middle, *lines[-half:]]
     return lines
+
+
+def _first(play: Play, workflow: str) -> str:
+    """The first run of a workflow, if the finding is about none in particular."""
+    return next((each.id for each in play.scenario.starts if each.definition == workflow), "")
 
 
 def _trimmed(lines: list[Line]) -> list[Line]:
@@ -83,7 +92,7 @@ def _event(event: e.Event) -> tuple[str, str] | None:
         case e.TaskLost():
             return f"attempt {event.attempt} of {event.key} is lost with its node", "fault"
         case e.TimerFired():
-            return f"{event.key} is over", ""
+            return f"{event.key}: its time is over", ""
         case e.SignalReceived():
             return f"somebody sends `{event.name}`: {_short(event.payload)}", ""
         case e.FormSubmitted():
@@ -109,7 +118,7 @@ def _event(event: e.Event) -> tuple[str, str] | None:
         case e.RunCompleted():
             return f"COMPLETED with {_short(event.output)}", "good"
         case e.RunFailed():
-            return f"FAILED: {_cut(event.failure.message)}", "bad"
+            return f"FAILED: {_cut(event.failure.message or event.failure.type)}", "bad"
         case e.RunCancelled():
             return "CANCELLED", "bad"
         case e.RunTimedOut():
