@@ -23,10 +23,11 @@ from penstock.sdk.functions import Workflow, workflow_of
 from penstock.sdk.marks import is_workflow
 from penstock.sdk.values import encode_value, hints_of
 from penstock.sdk.workflow import ATTRIBUTE, Declared, name_of
-from penstock.testing.drawing import Shape, shape_of
+from penstock.testing.drawing import HINTED, Shape, shape_of
 from penstock.testing.scenario import row_of
 from penstock.testing.worlds import Model, World
-from penstock.verify.filling import constants_of, filled, guesses_of
+from penstock.verify.cases import Read, Values
+from penstock.verify.filling import constants_of, guesses_of
 from penstock.verify.scopes import place
 
 DRAWN: Any = object()
@@ -73,6 +74,7 @@ class App:
         self.activities: dict[str, Any] = {}
         self.kinds: dict[str, Kind] = {}
         self.rows: list[tuple[DefinitionRow, Plan]] = []
+        self._known_reads: dict[str, Values] = {}
         worlds: list[type[World]] = []
         for thing in things:
             self._take(thing, worlds)
@@ -237,15 +239,54 @@ class App:
 
     def _document_input(self, kind: Kind, plan: Plan, chance: Random) -> Any:
         schema = plan.definition.input_schema
-        if schema is not None:
-            return Shape(schema).draw(chance, "in", kind.known)
-        numbers = [0, 1, 2, 3, *(each for each in kind.known if not isinstance(each, bool))]
-        guesses = {
-            read: chance.choice(numbers) if value == 1 else value
-            for read, value in guesses_of(plan).items()
-            if read[0] == "input"
-        }
-        return filled(None, guesses, {}, ("input",)) if guesses else None
+        if schema is None:
+            return self.guess(kind, ("input",), chance)
+        shape = Shape(schema)
+        made = shape.draw(chance, "in", kind.known)
+        fuller = self.guess(kind, ("input",), chance, made)
+        return fuller if shape.accepts(fuller) else made
+
+    def guess(self, kind: Kind, root: Read, chance: Random, made: Any = None) -> Any:
+        """Something in which all is that expressions of the definition read there, as far as it is not there already."""
+        for read, value in sorted(self._guesses(kind).items(), key=lambda each: len(each[0])):
+            if read[: len(root)] != root:
+                continue
+            drawn = self._guessed(kind, chance)
+            made = _put(
+                made,
+                read[len(root) :],
+                [drawn] * chance.randint(0, 3) if isinstance(value, list) else drawn,
+            )
+        return made
+
+    def loose(self, kind: Kind) -> bool:
+        """Whether a part of what it is started with is a guess, as no type says what it is."""
+        if self.input is not DRAWN:
+            return False
+        if kind.workflow is not None:
+            hints = hints_of(kind.workflow.function)
+            given = list(inspect.signature(kind.workflow.function).parameters.values())[1:]
+            return any(each.default is each.empty and each.name not in hints for each in given)
+        assert kind.plan is not None
+        schema = kind.plan.definition.input_schema
+        if schema is None:
+            return any(read[0] == "input" for read in self._guesses(kind))
+        drawn = [Shape(schema).draw(Random(1), "in") for _ in range(2)]
+        return self.guess(kind, ("input",), Random(1), drawn[0]) != drawn[1]
+
+    def _guesses(self, kind: Kind) -> Values:
+        if kind.name not in self._known_reads:
+            self._known_reads[kind.name] = {} if kind.plan is None else guesses_of(kind.plan)
+        return self._known_reads[kind.name]
+
+    def _guessed(self, kind: Kind, chance: Random) -> Any:
+        numbers = [each for each in kind.known if isinstance(each, int | float)]
+        words = [each for each in kind.known if isinstance(each, str)]
+        if words and (not numbers or chance.random() < 0.5):
+            return chance.choice(words)
+        if numbers and chance.random() < HINTED:
+            return chance.choice(numbers)
+        return chance.choice([0, 1, 2, 3])
 
     def _check_inputs(self) -> None:
         """What is given must fit every workflow that is started with it."""
@@ -267,6 +308,18 @@ class App:
                     raise Rejected(
                         "input-invalid", f"`{kind.name}` does not take that input: {error}"
                     ) from None
+
+
+def _put(made: Any, path: Sequence[str], value: Any) -> Any:
+    """The value there, unless something is."""
+    if not path:
+        return value if made is None else made
+    if made is None:
+        made = {}
+    if isinstance(made, dict):
+        inner = cast("dict[str, Any]", made)
+        inner[path[0]] = _put(inner.get(path[0]), path[1:], value)
+    return cast("Any", made)
 
 
 def _is_world(thing: Any) -> bool:

@@ -121,7 +121,7 @@ def _stuck(play: Play, id: str, why: str) -> Iterator[Finding]:
         return
     kind = play.app.kinds.get(run.definition)
     yield Finding(
-        "run-stuck", "error", run.definition, "", f"a run of `{run.definition}` does not end: {why}",
+        "run-stuck", "note" if id in play.guessed else "error", run.definition, "", f"a run of `{run.definition}` does not end: {why}",
         "give the wait a timeout, or let somebody end it", "" if kind is None else kind.place, id,
     )  # fmt: skip
 
@@ -163,18 +163,20 @@ def _failed(play: Play, run: Run, failure: Failure) -> Iterator[Finding]:
     own = failure.type in MISTAKES and bool(failure.trace)
     if not own and not code:
         return
-    guess = play.guessed.get(run.id)
     kind = play.app.kinds.get(run.definition)
+    guess = play.guessed.get(run.id, "")
+    if not guess and kind is not None and run.parent is None and play.app.loose(kind):
+        guess = "its input"
     lines = _LINE.findall(failure.trace)
     place = f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
     what = f"{failure.type}: {failure.message}" if own else f"{failure.code}: {failure.message}"
     hint = "a value of the annotated type leads here: handle it, or narrow the type (Literal, Enum, a World's answers)"
     if guess:
-        hint = f"what {guess} gave was a guess: annotate it (`ctx.signal(…, type=…)`, a return type), or let a World say it"
+        hint = f"{guess} was a guess, as it has no type: annotate it, give it a schema, or let a World say what it is"
     elif not own:
         hint = f"penstock explain {code}"
     yield Finding(
-        "workflow-error", "note" if guess and own else "error", run.definition, failure.type if own else failure.code,
+        "workflow-error", "note" if guess else "error", run.definition, failure.type if own else failure.code,
         f"`{run.definition}` fails by itself: {what}"[:400], hint,
         place or ("" if kind is None else kind.place), run.id,
     )  # fmt: skip

@@ -40,10 +40,12 @@ from penstock.testing.pretending import (
 )  # fmt: skip
 from penstock.testing.scenario import Result, Scenario, Workload
 from penstock.testing.simulator import Simulation
-from penstock.testing.visitors import Visitors
+from penstock.testing.visitors import QUIET_SECONDS, Visitors
 from penstock.testing.worlds import Effect, Ended, Standing, Teller, World
 
 PATIENCE_SECONDS = 90.0
+STEPS_MAX = 60_000
+"""A play that takes more is given up, and counted."""
 ATTEMPTS_MAX = 12
 """Later ones go well, whatever happens: who tries for ever gets there."""
 _OURS = str(Path(__file__).resolve().parents[1])
@@ -151,7 +153,7 @@ class Play(Simulation, Teller):
 
     people = Visitors
     judging = Witness
-    patience = PATIENCE_SECONDS
+    steps_max = STEPS_MAX
 
     def __init__(self, troupe: Troupe, setup: Setup, folder: str | None = None) -> None:
         self.app: App = troupe.app
@@ -191,6 +193,11 @@ class Play(Simulation, Teller):
         finally:
             World._here = None  # pyright: ignore[reportPrivateUsage]
         return result
+
+    @property
+    def patience(self) -> float:  # type: ignore[override]
+        """Longer where time leaps: then something is still due."""
+        return PATIENCE_SECONDS + 2 * QUIET_SECONDS * self.counts["leaps in time"]
 
     def now(self) -> float:
         """Simulated seconds since the beginning."""

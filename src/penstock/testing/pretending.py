@@ -147,7 +147,7 @@ class Call:
         method = None if model is None else model.does.get(self.name)
         acts = own is not None or method is not None
         if mishap == "late":
-            await self._rest((self.limit() or 0.0) + 1.0)
+            await self._clock.rest((self.limit() or 0.0) + 1.0)  # without a heartbeat: it hangs
         if not acts:
             await self._rest(seconds)
             self._fail("transient" if mishap == "lost" else mishap)
@@ -189,8 +189,11 @@ class Call:
         if shape is None:
             if self.job.undo:
                 return None
-            play.guessed.setdefault(self.job.run_id, self.name)
-            return f"{self.name}-{chance.randint(1, 99)}"
+            play.guessed.setdefault(self.job.run_id, f"what `{self.name}` gave")
+            kind = play.app.kinds.get(play.definition_of(self.job))
+            id = static(self.job.key).rpartition("/")[2]
+            made = None if kind is None else play.app.guess(kind, ("tasks", id, "output"), chance)
+            return f"{self.name}-{chance.randint(1, 99)}" if made is None else made
         return shape.draw(chance, self.name, known)
 
     def limit(self) -> float | None:

@@ -14,6 +14,8 @@ from itertools import count, islice
 from multiprocessing import get_context
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.testing.apps import DRAWN, App
 from penstock.testing.findings import Finding, Problem, Story
 from penstock.testing.reporting import Report
@@ -70,7 +72,7 @@ class Campaign:
             replay,
         )
         self.study = make(place)
-        self._found: dict[str, tuple[Finding, int, int]] = {}
+        self._found: dict[str, Found] = {}
         self._counts: Counter[str] = Counter()
         self._met: Counter[tuple[str, str]] = Counter()
         self._fired: Counter[tuple[str, str]] = Counter()
@@ -155,8 +157,14 @@ class Campaign:
 
     def _problems(self, *, stories: bool) -> list[Problem]:
         found = sorted(
-            self._found.values(), key=lambda each: (each[0].level != "error", each[0].workflow, each[0].place, each[0].code)
-        )  # fmt: skip
+            _together(self._found.values()),
+            key=lambda each: (
+                each[0].level != "error",
+                each[0].workflow,
+                each[0].place,
+                each[0].code,
+            ),
+        )
         made: list[Problem] = []
         for finding, seed, times in found:
             story: Story | None = None
@@ -168,6 +176,33 @@ class Campaign:
             replay = f"{self._replay} --seed {seed}" if self._replay else f"seed {seed}"
             made.append(Problem(finding, seed, times, replay, story))
         return made
+
+
+Found = tuple[Finding, int, int]
+"""A finding, its first seed, and how many show it."""
+
+
+def _together(found: Iterable[Found]) -> Iterator[Found]:
+    """Steps of a workflow of which nobody knows whether they leave something are told in one note."""
+    notes: dict[str, list[Found]] = {}
+    for each in found:
+        if each[0].code == "undo-missing" and each[0].level == "note":
+            notes.setdefault(each[0].workflow, []).append(each)
+        else:
+            yield each
+    for workflow, several in notes.items():
+        several.sort(key=lambda each: each[0].place)
+        names = ", ".join(f"`{each[0].step}`" for each in several)
+        yield (
+            replace(
+                several[0][0],
+                message=f"`{workflow}` may fail and leave what {names} did",
+                hint="undo it, or say that it changes nothing: `@activity(effects=False)`, `reads` of a task",
+                told=False,
+            ),
+            min(each[1] for each in several),
+            max(each[2] for each in several),
+        )
 
 
 def _chained(few: Sequence[int], rest: Iterator[int]) -> Iterator[int]:

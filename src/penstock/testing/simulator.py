@@ -47,6 +47,7 @@ class Simulation:
     """Who does what runs wait for."""
     judging = Judge
     patience = PATIENCE_SECONDS
+    steps_max = STEPS_MAX
 
     def __init__(self, scenario: Scenario, workload: Workload, folder: str | None = None) -> None:
         self.scenario, self.workload = scenario, workload
@@ -122,8 +123,8 @@ class Simulation:
             for node in self.nodes:
                 if node.core.broken is not None and node.place.alive:
                     self.judge.note(f"{node.name} is broken: {node.core.broken!r}")
-            if self.loop.steps > STEPS_MAX:
-                self.judge.note(f"not over after {STEPS_MAX:,} steps")
+            if self.loop.steps > self.steps_max:
+                self.judge.note(f"not over after {self.steps_max:,} steps")
 
     async def _over(self, acts: Sequence[Awaitable[Any]], faults: Sequence[Awaitable[Any]]) -> None:
         """Until nothing breaks any more and all runs have ended."""

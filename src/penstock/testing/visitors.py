@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.3
 SILENT = 0.3
 """How many of those who are asked, and need not answer, do not."""
-QUIET_SECONDS = 2.5
+QUIET_SECONDS = 1.5
 """Nothing happened for so long: time may leap to what is due next."""
 LEAP_LEAST = 4.0
 
@@ -70,6 +70,8 @@ class Visitors(People):
             wait = (0.05 if calm else chance.random()) * min(3.0, left)
             self._plans[name] = None if silent else now + wait
         due = self._plans[name]
+        if due is None and reason.due is not None and play.nodes[0].clock.now() > reason.due + 1.0:
+            due = self._plans[name] = now  # it is late, and still waited for
         if due is None or now < due:
             return False
         self._asked[str(name)] += 1
@@ -99,7 +101,7 @@ class Visitors(People):
                 value, guess = answer_to(play.app, signal, shape, chance, signal)
                 await self.do(id, "signal", signal, value)
         if guess:
-            play.guessed.setdefault(id, f"signal `{word}`")
+            play.guessed.setdefault(id, f"what `{word}` brought")
         return True
 
     def _leap(self) -> None:
