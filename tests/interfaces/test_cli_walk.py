@@ -70,6 +70,9 @@ def given(path: tuple[str, ...], command: click.Command) -> list[str]:
     for each in command.params:
         assert each.name is not None
         if isinstance(each, click.Argument):
+            if path == ("simulate",):
+                words += ["app.py", "--seeds", "1"]
+                continue
             if each.name == "files" and not each.required:
                 continue  # it is about the database then
             if isinstance(each.type, click.Choice):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 TELL_SECONDS = 0.2
 STANDARD = 1000
+ALONE_MAX = 100
+"""So few seeds are not worth another process."""
 CODES = (
     "undo-missing", "timeout-unmet", "order-dependent", "effect-repeated", "world-broken", "workflow-error", "run-stuck",
 )  # fmt: skip
@@ -104,8 +107,6 @@ def simulate_command(
       1  a mistake was found
       2  the application or the command was not understood
     """
-    import os
-
     from penstock.cli.inputs import parse_inputs
 
     _check_ignored(ignore)
@@ -122,7 +123,7 @@ def simulate_command(
             first,
             seed,
             seconds,
-            jobs or os.cpu_count() or 1,
+            jobs,
             ignore,
             again,
             as_json,
@@ -177,22 +178,23 @@ def study_of(request: Request, place: str) -> Study:
 
 
 def _played(
-    request: Request, seeds: int | None, first: int, seed: int | None, seconds: float | None, jobs: int,
+    request: Request, seeds: int | None, first: int, seed: int | None, seconds: float | None, jobs: int | None,
     ignore: tuple[str, ...], again: str, as_json: bool,
 ) -> Report:  # fmt: skip
     from penstock.testing.simulating import Campaign, folder
 
     with folder() as place:
+        number = seeds if seeds is not None else None if seconds is not None else STANDARD
+        few = seed is not None or (number is not None and number <= ALONE_MAX)
         campaign = Campaign(
             partial(study_of, request),
             place,
-            jobs=1 if seed is not None else jobs,
+            jobs=jobs or (1 if few else os.cpu_count() or 1),
             ignore=ignore,
             replay=again,
         )
         if seed is not None:
             return campaign.run([seed])
-        number = seeds if seeds is not None else None if seconds is not None else STANDARD
         wanted = count(first) if number is None else range(first, first + number)
         progress = None if as_json else Progress(number, seconds)
         try:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
 
 from penstock.core.keys import static
+from penstock.core.owed import reasons
 from penstock.model import events as e
 from penstock.model import intents as i
 from penstock.model.codec import decode_event
@@ -15,7 +19,8 @@ from penstock.model.failure import Failure
 from penstock.model.run import Run
 from penstock.policy.retry import delay
 from penstock.testing.findings import Finding
-from penstock.testing.plays import Play, activity_of
+from penstock.testing.plays import Play, activity_of, own_code
+from penstock.testing.visitors import UNSERVED
 from penstock.verify.compensation import effects
 
 BAD = frozenset({"FAILED", "CANCELLED", "TIMED_OUT"})
@@ -64,6 +69,7 @@ WRONG = frozenset(
 RETRIES_MAX = 50
 """Who wants more attempts means: for as long as the timeout lets it."""
 _DOES_NOT_END = re.compile(r"^run (\S+) does not end: (.*)$", re.DOTALL)
+_AT = re.compile(r", at (\S+:\d+) in ")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -116,6 +122,15 @@ def _problems(play: Play) -> Iterator[Finding]:
 
 def _stuck(play: Play, id: str, why: str) -> Iterator[Finding]:
     run = play.judge.run(id)
+    missing = UNSERVED.search(why)
+    if missing is not None:
+        key = next((each.key for each in reasons(run)), "")
+        yield Finding(
+            "workflow-error", "error", run.definition, missing[1],
+            f"`{run.definition}` calls `{missing[1]}`, and there is no such activity",
+            "is it written otherwise, or elsewhere? `@does(NAME)` in a World says what it does", play.place(run.definition, key), id,
+        )  # fmt: skip
+        return
     if "an event on" in why:
         play.counts["given up: an event that nobody publishes"] += 1
         return
@@ -128,17 +143,17 @@ def _stuck(play: Play, id: str, why: str) -> Iterator[Finding]:
 
 def _unfit(play: Play, problem: str) -> Finding:
     """Code that does something else when its history is told again."""
-    id = problem.split()[1] if len(problem.split()) > 1 else ""
+    words = problem.split()
+    id = words[1] if len(words) > 1 else ""
     name = play.judge.run(id).definition if id in play.judge.newest else ""
-    text = next((line for line in reversed(problem.splitlines()) if line.strip()), problem)
     kind = play.app.kinds.get(name)
-    place = _LINE.findall(problem)
-    del place
+    text = problem.splitlines()[0].partition(f"of run {id}: ")[2] or problem.splitlines()[0]
+    place = _AT.search(text)
     return Finding(
         "workflow-error", "error", name, "nondeterminism",
         f"`{name}` does something else when it is told its history again: {text.strip()[:300]}",
         "clock, chance and ids come from the Context: `ctx.now()`, `ctx.random`, `ctx.uuid()`",
-        "" if kind is None else kind.place, id,
+        place[1] if place else "" if kind is None else kind.place, id,
     )  # fmt: skip
 
 
@@ -154,6 +169,14 @@ def _errors(play: Play, run: Run, events: list[e.Event]) -> Iterator[Finding]:
         if isinstance(event, e.RunFailed) and failure is not None:
             if (failure.type, failure.message) not in steps:
                 yield from _failed(play, run, failure)
+        elif (
+            isinstance(event, e.ChildClosed) and failure is not None and failure.code == "not-found"
+        ):
+            yield Finding(
+                "workflow-error", "error", run.definition, activity_of(event.key),
+                f"`{run.definition}` starts a workflow that is not there: {failure.message}",
+                "name the file that has it, too", play.place(run.definition, event.key), run.id,
+            )  # fmt: skip
         elif isinstance(event, e.TaskFailed | e.TaskRetried) and failure is not None:
             yield from _step_failed(play, run, event.key, failure)
 
@@ -174,7 +197,9 @@ def _failed(play: Play, run: Run, failure: Failure) -> Iterator[Finding]:
     if guess:
         hint = f"{guess} was a guess, as it has no type: annotate it, give it a schema, or let a World say what it is"
     elif not own:
-        hint = f"penstock explain {code}"
+        hint = str(
+            msgspec.to_builtins(failure.details or {}).get("hint") or f"penstock explain {code}"
+        )
     yield Finding(
         "workflow-error", "note" if guess else "error", run.definition, failure.type if own else failure.code,
         f"`{run.definition}` fails by itself: {what}"[:400], hint,
@@ -191,11 +216,14 @@ def _step_failed(play: Play, run: Run, key: str, failure: Failure) -> Iterator[F
             "call it with what it takes", play.place(run.definition, key), run.id,
         )  # fmt: skip
     elif failure.type in MISTAKES:
-        lines = [each for each in _LINE.findall(failure.trace) if "/penstock/" not in each[0]]
+        lines = [each for each in _LINE.findall(failure.trace) if own_code(each[0])]
+        what = f"raises {failure.type}: {failure.message}"
+        hint = "its own code runs here, as it is marked `simulate=True` or stands in a World"
+        if failure.type == "NotImplementedError" and not failure.message:
+            what = "asks its event loop for what a simulation does not have: a network, a thread or a process"
+            hint = "leave `simulate=True` out, or let a World say what it does"
         yield Finding(
-            "workflow-error", "error", run.definition, name,
-            f"the code of `{name}` raises {failure.type}: {failure.message}"[:400],
-            "its own code runs here: it can reach no network, no file, no thread; a World can stand for what it asks",
+            "workflow-error", "error", run.definition, name, f"the code of `{name}` {what}"[:400], hint,
             f"{lines[-1][0]}:{lines[-1][1]}" if lines else play.place(run.definition, key), run.id,
         )  # fmt: skip
 
@@ -221,8 +249,9 @@ def _left(play: Play, run: Run, events: list[e.Event]) -> Iterator[Finding]:
         if isinstance(event, e.TaskCompleted) and event.key in wanted
     )
     pushed = any(isinstance(each, i.Push) for each in _intents(events))
+    tidying = _tidying(events)
     for event in events:
-        if not isinstance(event, e.TaskCompleted) or event.key in modelled:
+        if not isinstance(event, e.TaskCompleted) or event.key in modelled or event.key in tidying:
             continue
         step = wanted.get(event.key)
         node = play.app.nodes.get((run.definition, static(event.key)))
@@ -304,8 +333,18 @@ def _intents(events: list[e.Event]) -> Iterator[i.Intent]:
     if not events or not isinstance(events[0], e.RunStarted) or events[0].version != "function":
         return
     for event in events:
-        for raw in event.outcomes:
-            yield from i.DECODER.decode(raw)
+        yield from intents_of(event)
+
+
+def _tidying(events: list[e.Event]) -> set[str]:
+    """Steps that a function wanted when it was failing already: they tidy up."""
+    turn = max(
+        (n for n, each in enumerate(events) if isinstance(each, e.TaskFailed | e.CancelRequested | e.TimeoutReached)),
+        default=len(events),
+    )  # fmt: skip
+    return {
+        each.key for each in _intents([events[0], *events[turn:]]) if isinstance(each, i.Call)
+    } - {each.key for each in _intents(events[:turn]) if isinstance(each, i.Call)}
 
 
 def _wanted(events: list[e.Event]) -> dict[str, i.Call]:
@@ -358,9 +397,17 @@ def _waits(play: Play, run: Run, key: str) -> bool:
 
 
 def _intents_of(event: e.Event, run: Run) -> list[i.Intent]:
-    if run.version != "function":
-        return []
-    return [each for raw in event.outcomes for each in i.DECODER.decode(raw)]
+    return intents_of(event) if run.version == "function" else []
+
+
+def intents_of(event: e.Event) -> list[i.Intent]:
+    """What a function wanted when the event had come."""
+    found: list[i.Intent] = []
+    for raw in event.outcomes:
+        if bytes(raw).startswith(b"["):  # and not the value of an expression
+            with suppress(msgspec.ValidationError):
+                found += i.DECODER.decode(raw)
+    return found
 
 
 def short_timeouts(play: Play) -> Iterator[Finding]:

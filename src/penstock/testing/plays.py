@@ -20,6 +20,8 @@ from penstock.model.job import Job
 from penstock.model.run import Run
 from penstock.ports.store import Append
 from penstock.sdk.functions import Functions
+from penstock.sdk.guard import Guard
+from penstock.sdk.loop import Loop
 from penstock.sdk.replay import Place, Read, Replay
 from penstock.testing.apps import App
 from penstock.testing.faults import Fault
@@ -49,7 +51,9 @@ STEPS_MAX = 60_000
 ATTEMPTS_MAX = 12
 """Later ones go well, whatever happens: who tries for ever gets there."""
 _OURS = str(Path(__file__).resolve().parents[1])
+_RUN = Loop.run.__code__
 _ASYNCIO = str(Path(asyncio.__file__).parent)
+_STANDARD = str(Path(asyncio.__file__).parents[1])
 
 
 class Setup(Struct, frozen=True):
@@ -64,6 +68,8 @@ class Setup(Struct, frozen=True):
     stretch: float = 1.0
     paces: Mapping[str, float] = {}
     """Durations of single calls."""
+    guard: bool = False
+    """Workflow code is watched for what would make it nondeterministic."""
     spared: frozenset[str] = frozenset()
     """Attempts that go well, whatever was drawn."""
 
@@ -137,6 +143,7 @@ class PlacedFunctions(Functions):
     def __init__(self, functions: Sequence[Any], play: Play) -> None:
         super().__init__(functions)
         self._play = play
+        self._guarded = play.setup.guard
 
     def begin(self, run: Run) -> Replay | None:
         found = self.get(run.definition)
@@ -144,7 +151,7 @@ class PlacedFunctions(Functions):
             return None
         program = Placed.__new__(Placed)
         program.places, program.types = self._play.places, self._play.types
-        program.__init__(found, run)
+        program.__init__(found, run, Guard(found.function) if self._guarded else None)
         return program
 
 
@@ -205,6 +212,15 @@ class Play(Simulation, Teller):
 
     def tell(self, run: str, what: Any) -> None:
         self.story.append(Moment(self.now(), run, what))
+
+    def unserved(self, run: Run, key: str) -> str:
+        """The activity of a task, if nobody here has it."""
+        try:
+            node = self.judge.shadows[run.id, run.generation].flow.locate(key)[2]
+        except KeyError:
+            return ""
+        name = str(node.config.get("activity", ""))
+        return "" if not name or name in self._troupe.served else name
 
     def definition_of(self, job: Job) -> str:
         return self.judge.shadows[job.run_id, job.generation].flow.run.definition
@@ -393,11 +409,16 @@ def _outside(place: Place | None) -> str:
     if place is not None and not _inner(place[0].co_filename):
         return f"{place[0].co_filename}:{place[1]}"
     frame: Any = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
+    while frame is not None and frame.f_code is not _RUN:
         if not _inner(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def own_code(filename: str) -> bool:
+    """Of the application, and neither ours nor Python's."""
+    return not filename.startswith((_OURS, _STANDARD, "<"))
 
 
 def _inner(filename: str) -> bool:

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there as soon as Penstock is installed: `penstock_harness`, `penstock_golden`.
+"""Fixtures for pytest, there as soon as Penstock is installed: `penstock_harness`, `penstock_golden`, `penstock_simulate`.
 
 Nothing of the engine is imported before a test asks for it.
 """
@@ -26,6 +26,19 @@ def penstock_harness() -> Any:
     from penstock.testing.harness import harness
 
     return harness
+
+
+@pytest.fixture
+def penstock_simulate() -> Any:
+    """`penstock_simulate(shop, seeds=200)` plays a module's workflows, and fails the test with what was found."""
+    from penstock.testing.simulating import simulate
+
+    def play(*things: Any, **options: Any) -> Any:
+        report = simulate(*things, **options)
+        report.check()
+        return report
+
+    return play
 
 
 @pytest.fixture

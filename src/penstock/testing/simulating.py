@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count, islice
+from itertools import count
 from multiprocessing import get_context
 from typing import Any
 
@@ -27,8 +27,6 @@ COLLECT_EVERY = 20
 CHUNK = 4
 STORIES_MAX = 12
 """Findings that are told as a timeline."""
-ALONE_MAX = 40
-"""So few seeds are not worth another process."""
 
 Make = Callable[[str], Study]
 """Makes a study, with a folder for databases; it is called in each process."""
@@ -91,7 +89,7 @@ class Campaign:
         began = time.monotonic()
         interrupted = False
         try:
-            for seen in self._all(seeds, seconds):
+            for seen in self._all(seeds):
                 self._take(seen)
                 if progress is not None:
                     progress(self._played, len(self._found))
@@ -113,16 +111,13 @@ class Campaign:
 
     # --- playing ---------------------------------------------------------------------------------------------
 
-    def _all(self, seeds: Iterable[int], seconds: float | None) -> Iterator[Seen]:
-        given = iter(seeds)
-        few = list(islice(given, ALONE_MAX)) if self._jobs > 1 else []
-        if self._jobs == 1 or (seconds is None and len(few) < ALONE_MAX):
-            for seed in (*few, *given) if few else given:
-                yield self.study.seen(seed)
+    def _all(self, seeds: Iterable[int]) -> Iterator[Seen]:
+        if self._jobs == 1:
+            yield from map(self.study.seen, seeds)
             return
         pool = get_context("spawn").Pool(self._jobs, _begin, (self._make, self._place))
         try:
-            yield from pool.imap_unordered(_seen, _chained(few, given), chunksize=CHUNK)
+            yield from pool.imap_unordered(_seen, seeds, chunksize=CHUNK)
         finally:
             pool.terminate()
             pool.join()
@@ -203,11 +198,6 @@ def _together(found: Iterable[Found]) -> Iterator[Found]:
             min(each[1] for each in several),
             max(each[2] for each in several),
         )
-
-
-def _chained(few: Sequence[int], rest: Iterator[int]) -> Iterator[int]:
-    yield from few
-    yield from rest
 
 
 _study: Study | None = None

@@ -21,7 +21,14 @@ from penstock.model import intents as i
 from penstock.testing.apps import App
 from penstock.testing.faults import Fault
 from penstock.testing.findings import Finding, Line, Story
-from penstock.testing.inspection import Timeouts, count_timeouts, inspected, short_timeouts, unmet
+from penstock.testing.inspection import (
+    Timeouts,
+    count_timeouts,
+    inspected,
+    intents_of,
+    short_timeouts,
+    unmet,
+)
 from penstock.testing.plays import Play, Setup
 from penstock.testing.pretending import Troupe
 from penstock.testing.scenario import Deed, Result, Scenario, Start
@@ -76,6 +83,9 @@ class Study:
     def calm(self, seed: int) -> bool:
         return self.level == "none" or seed % CALM_EVERY == 0
 
+    def _calm_setup(self, seed: int) -> Setup:
+        return Setup(calm_scenario(self.app, seed), self.level, calm=True, guard=True)
+
     def _play(self, setup: Setup) -> tuple[Play, Result]:
         play = Play(self._troupe, setup, self._folder)
         return play, play.play()
@@ -83,7 +93,7 @@ class Study:
     # --- calm ------------------------------------------------------------------------------------------------
 
     def _calm(self, seed: int) -> Seen:
-        setup = Setup(calm_scenario(self.app, seed), self.level, calm=True)
+        setup = self._calm_setup(seed)
         play, result = self._play(setup)
         counted = Timeouts()
         count_timeouts(play, counted)
@@ -101,6 +111,7 @@ class Study:
     def _orders(self, setup: Setup, play: Play) -> Iterator[tuple[Finding, Play]]:
         """Results that are others in another order."""
         first = outcome(play)
+        setup = replace(setup, guard=False)
         if len(play.taken) < 2:
             return
         for number in range(1, ORDERS + 1):
@@ -149,7 +160,7 @@ class Study:
         if finding.code == "order-dependent":
             return self._story_of_orders(seed, finding)
         if self.calm(seed):
-            setup = Setup(calm_scenario(self.app, seed), self.level, calm=True)
+            setup = self._calm_setup(seed)
         else:
             setup = self._shrunk(
                 Setup(scenario_of(self.app, seed, self.level, self._folder), self.level), finding
@@ -178,7 +189,7 @@ class Study:
 
     def _story_of_orders(self, seed: int, finding: Finding) -> Story:
         """The one call that makes the difference by taking longer, or less long."""
-        setup = Setup(calm_scenario(self.app, seed), self.level, calm=True)
+        setup = self._calm_setup(seed)
         scenario = replace(
             setup.scenario, starts=[s for s in setup.scenario.starts if s.id == finding.run]
         )
@@ -302,16 +313,8 @@ def _gave_up(play: Play, id: str) -> bool:
         isinstance(each, i.Drop) and not each.key.startswith("sleep")
         for moment in play.story
         if moment.run == id and isinstance(moment.what, e.EVENT_TYPES)
-        for raw in moment.what.outcomes
-        for each in _decoded(raw)
+        for each in intents_of(moment.what)
     )
-
-
-def _decoded(raw: object) -> list[i.Intent]:
-    try:
-        return i.DECODER.decode(raw)  # type: ignore[arg-type]
-    except Exception:  # of a definition: no intents
-        return []
 
 
 def _pace(ident: str, before: Play, after: Play) -> str:

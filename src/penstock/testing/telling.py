@@ -27,7 +27,8 @@ def told(play: Play, finding: Finding) -> list[Line]:
         line = _line(play, moment, named=not root and several)
         if line is not None and (not lines or lines[-1].text != line.text):
             lines.append(line)
-    lines = _trimmed(lines)
+    if finding.step != "nondeterminism":
+        lines = _trimmed(lines)
     if lines and finding.code == "undo-missing":
         lines.append(
             Line(lines[-1].at, f"what `{finding.step}` did stays: nothing has undone it", "bad")
@@ -82,13 +83,13 @@ def _event(event: e.Event) -> tuple[str, str] | None:
             return f"{event.key} gives {_short(event.output)}", "good"
         case e.TaskRetried():
             return (
-                f"attempt {event.attempt} of {event.key} fails: {_cut(event.failure.message)}",
+                f"attempt {event.attempt} of {event.key} fails: {_why(event)}",
                 "bad",
             )
         case e.TaskFailed():
             if event.cancelled:
                 return f"{event.key} is told to stop", ""
-            return f"{event.key} fails: {_cut(event.failure.message)}", "bad"
+            return f"{event.key} fails: {_why(event)}", "bad"
         case e.TaskLost():
             return f"attempt {event.attempt} of {event.key} is lost with its node", "fault"
         case e.TimerFired():
@@ -118,7 +119,7 @@ def _event(event: e.Event) -> tuple[str, str] | None:
         case e.RunCompleted():
             return f"COMPLETED with {_short(event.output)}", "good"
         case e.RunFailed():
-            return f"FAILED: {_cut(event.failure.message or event.failure.type)}", "bad"
+            return f"FAILED: {_why(event)}", "bad"
         case e.RunCancelled():
             return "CANCELLED", "bad"
         case e.RunTimedOut():
@@ -129,6 +130,10 @@ def _event(event: e.Event) -> tuple[str, str] | None:
             return f"{event.second} writes `{event.name}` beside {event.first}", ""
         case _:
             return None
+
+
+def _why(event: e.TaskFailed | e.TaskRetried | e.RunFailed) -> str:
+    return _cut(event.failure.message or event.failure.type or event.failure.code)
 
 
 def outcome(play: Play) -> dict[str, tuple[str, Any]]:

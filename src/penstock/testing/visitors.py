@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from penstock.testing.pretending import answer_to
 if TYPE_CHECKING:
     from penstock.testing.plays import Play
 
+UNSERVED = re.compile(r"nobody serves activity `(.+)`")
 LOOK_SECONDS = 0.3
 SILENT = 0.3
 """How many of those who are asked, and need not answer, do not."""
@@ -51,6 +53,11 @@ class Visitors(People):
                 case "undo-failed":
                     await self.do(id, "accept", reason.key)
                     return
+                case "attempt":
+                    name = self._play.unserved(run, reason.key)
+                    if name:
+                        self._judge.note(f"run {id} does not end: nobody serves activity `{name}`")
+                        return
                 case "signal" | "event" | "form":
                     if await self._answer(id, run, reason):
                         return
