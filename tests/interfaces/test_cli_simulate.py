@@ -170,7 +170,7 @@ BAD = [
     (["empty.py"], "empty.py: there is no workflow and no definition to simulate"),
     (["raises.py"], "ZeroDivisionError: division by zero"),
     (["shop.py", "--workflow", "ordr"], "there is no workflow `ordr`"),
-    (["shop.py", "-i", '{"sku": 7}'], "does not take that input"),
+    (["shop.py", "-i", '{"sku": 7}'], "cannot be read as str"),
     (["shop.py", "-i", "{"], "this is not JSON"),
     (
         ["refunds.yaml", "shop.py", "--ignore", "everything"],

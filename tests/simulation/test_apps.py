@@ -378,7 +378,7 @@ def bad() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     yield "there is no workflow", (one,), {}
     yield "there is no workflow `ordr`", (asks_again, one), {"workflows": ["ordr"]}
     yield "has no parameter `x`", (month, slow, seen), {"input": {"x": 1}}
-    yield "does not take that input", (month, slow, seen), {"input": {"n": "many"}}
+    yield "cannot be read as int", (month, slow, seen), {"input": {"n": "many"}}
     yield "cannot be simulated", (7,), {}
 
 

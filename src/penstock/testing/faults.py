@@ -83,12 +83,12 @@ class Trouble:
 
 
 class Alarm:
-    """What is to be called at a moment; told again when time leaps."""
+    """What is to be called after a while; sooner if time leaps."""
 
-    __slots__ = ("_clock", "callback", "handle", "when")
+    __slots__ = ("_clock", "at", "callback", "handle")
 
-    def __init__(self, clock: NodeClock, when: float, callback: Callable[[], None]) -> None:
-        self._clock, self.when, self.callback = clock, when, callback
+    def __init__(self, clock: NodeClock, at: float, callback: Callable[[], None]) -> None:
+        self._clock, self.at, self.callback = clock, at, callback
         self.handle: asyncio.TimerHandle | None = None
 
     def cancel(self) -> None:
@@ -110,19 +110,19 @@ class NodeClock:
         self.alarms: dict[Alarm, None] = {}
 
     def now(self) -> float:
-        return NOON + self._loop.time() + self.offset
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
-        alarm = Alarm(self, when, callback)
-        alarm.handle = self._loop.call_later(max(0.0, when - self.now()), alarm.ring)
-        self.alarms[alarm] = None
-        return alarm
+        return NOON + self.ticks() + self.offset
 
     def ticks(self) -> float:
-        return self._loop.time()
+        return self._loop.time() + self._loop.leapt
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
+        return self.call_later(max(0.0, when - self.now()), callback)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
-        return self._loop.call_later(seconds, callback)
+        alarm = Alarm(self, self._loop.time() + seconds, callback)
+        alarm.handle = self._loop.call_later(seconds, alarm.ring)
+        self.alarms[alarm] = None
+        return alarm
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -130,9 +130,7 @@ class NodeClock:
     async def rest(self, seconds: float) -> None:
         """As `sleep`, for whom time may leap."""
         future: asyncio.Future[None] = self._loop.create_future()
-        alarm = self.call_at(
-            self.now() + seconds, lambda: None if future.done() else future.set_result(None)
-        )
+        alarm = self.call_later(seconds, lambda: None if future.done() else future.set_result(None))
         try:
             await future
         finally:
@@ -140,17 +138,18 @@ class NodeClock:
 
     def left(self) -> float | None:
         """Seconds until the next of its alarms."""
-        return min(each.when for each in self.alarms) - self.now() if self.alarms else None
+        return min(each.at for each in self.alarms) - self._loop.time() if self.alarms else None
 
     def leap(self, seconds: float) -> None:
-        """That much time has passed, in which nothing happened."""
-        self.offset += seconds
+        """So much time has passed at once (`SimulationLoop.leapt` has it), in which nothing happened."""
+        now = self._loop.time()
         for alarm in self.alarms:
             before = alarm.handle
             assert before is not None
             before.cancel()
+            alarm.at = max(now, alarm.at - seconds)
             alarm.handle = self._loop.call_later(
-                max(0.0, alarm.when - self.now()),
+                alarm.at - now,
                 alarm.ring,
                 context=before._context,  # pyright: ignore
             )

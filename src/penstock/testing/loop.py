@@ -55,6 +55,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def __init__(self, seed: object) -> None:
         self.chance = random.Random(f"{seed}/loop")
         self.steps = 0
+        self.leapt = 0.0
+        """Seconds that have passed beside those of `time`: whoever plays let them pass at once (`NodeClock.leap`)."""
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to hear: an exception in a callback of a place that lives."""
         self._now = 0.0

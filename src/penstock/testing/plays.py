@@ -177,8 +177,6 @@ class Play(Simulation, Teller):
         """Attempts that did not go well."""
         self.taken: dict[str, float] = {}
         """How long calls took."""
-        self.skipped = 0.0
-        """Simulated seconds that were leapt over."""
         self.standing = Standing()
         self._calls = Calls()
         self._said: set[str] = set()
@@ -208,7 +206,7 @@ class Play(Simulation, Teller):
 
     def now(self) -> float:
         """Simulated seconds since the beginning."""
-        return self.loop.time() + self.skipped
+        return self.loop.time() + self.loop.leapt
 
     def tell(self, run: str, what: Any) -> None:
         self.story.append(Moment(self.now(), run, what))

@@ -126,7 +126,7 @@ class Visitors(People):
         left = min((node.clock.left() or 1e18 for node in play.nodes), default=1e18)
         if LEAP_LEAST < left < 1e17:
             seconds = left - 0.01
-            play.skipped += seconds
+            play.loop.leapt += seconds
             play.counts["leaps in time"] += 1
             for node in play.nodes:
                 node.clock.leap(seconds)
