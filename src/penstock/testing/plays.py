@@ -125,18 +125,20 @@ class Placed(Replay):
         super().want(intent, place)
         key = getattr(intent, "key", "")
         if key and not isinstance(intent, i.Drop):
-            index = self.workflow.name, key
-            if index not in self.places:
-                self.places[index] = _outside(place)
+            self._note(key, place)
 
     def wait(
         self, step: i.Waiting, read: Read | None, place: Place | None
     ) -> Generator[Any, Any, Any]:
+        self._note(step.key, place)
         if isinstance(step, i.Await):
-            self.types[self.workflow.name, step.key] = getattr(read, "__annotations__", {}).get(
-                "what", Any
-            )
+            self.types[self.workflow.name, step.key] = getattr(read, "annotation", Any)
         return super().wait(step, read, place)
+
+    def _note(self, key: str, place: Place | None) -> None:
+        index = self.workflow.name, key
+        if index not in self.places:
+            self.places[index] = _outside(place)
 
 
 class PlacedFunctions(Functions):
@@ -151,7 +153,8 @@ class PlacedFunctions(Functions):
             return None
         program = Placed.__new__(Placed)
         program.places, program.types = self._play.places, self._play.types
-        program.__init__(found, run, Guard(found.function) if self._guarded else None)
+        guard = Guard(found.function) if self._guarded else None
+        program.__init__(found, run, self._contexts, guard)
         return program
 
 
