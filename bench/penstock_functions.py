@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -140,6 +141,13 @@ async def long_run(answer: Answer, url: str, given: Options) -> None:
     marks = Marks.seen
     early, late = marks[1][0] - marks[0][0], marks[-1][0] - marks[-2][0]
     grown = (marks[-1][1] - marks[1][1]) * 1024 / (steps - SAMPLE)
+    between = list(itertools.pairwise(marks))
+    answer.facts["functions: seconds of each 10,000 steps"] = " ".join(
+        f"{after[0] - before[0]:.2f}" for before, after in between
+    )
+    answer.facts["functions: MiB after each 10,000 steps"] = " ".join(
+        f"{size:.1f}" for _, size in marks
+    )
     answer.row("functions: late step", late / early, "× an early one", reduced=given.quick)
     answer.row("functions: growth", max(grown, 0.0), "KiB/step", reduced=given.quick)
     Telling.on = True

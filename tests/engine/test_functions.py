@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import pathlib
 from typing import Any
 
 import msgspec
@@ -638,3 +639,33 @@ async def test_a_policy_is_the_same_in_memory_and_on_disk() -> None:
         assert not isinstance(entry, Exception)
         assert here in (b"", encode_run(entry.flow.run))
         assert await engine.finish(run) == 1
+
+
+@workflow
+async def knows(ctx: Context) -> list[Any]:
+    before = [ctx.parent, dict(ctx.attributes)]
+    await ctx.signal("go")
+    return [*before, ctx.parent, dict(ctx.attributes)]
+
+
+@workflow
+async def knows_inside(ctx: Context) -> list[Any]:
+    return await ctx.child(knows, id="inner")
+
+
+async def test_a_function_that_is_told_again_knows_of_its_run_what_it_knew(
+    tmp_path: pathlib.Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/known.db"
+    async with penstock.open(url, workflows=[knows, knows_inside]) as engine:
+        await engine.start(knows, id="alone", attributes={"city": "Ghent"})
+        await engine.start(knows_inside, id="outer")
+        while "inner" not in {row.id for row in await engine.list()}:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async with penstock.open(url, workflows=[knows, knows_inside]) as engine:
+        for id in ("alone", "inner"):
+            await (await engine.get(id)).signal("go")
+
+        assert await (await engine.get("alone")).result() == [None, {"city": "Ghent"}] * 2
+        assert await (await engine.get("outer")).result() == ["outer", {}] * 2

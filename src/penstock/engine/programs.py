@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
-from penstock.core.functions import FunctionPlan
 from penstock.core.owed import every_reference
-from penstock.core.program import Program
+from penstock.core.program import Program, Told
 from penstock.engine import points
 from penstock.engine.history import Entry, History, Source
 from penstock.engine.inbox import Item
 from penstock.errors import PenstockError, Rejected, StoreError
 from penstock.model.codec import LARGE_FIELDS, decode_event
 from penstock.model.events import Event
+from penstock.model.intents import Intent
 from penstock.model.run import INLINE_BYTES_MAX, REF_SHIFT, Run
 from penstock.ports.programs import Functions
 from penstock.ports.store import Row
@@ -227,20 +227,50 @@ async def replay(engine: Engine, entry: Entry) -> Program:
 async def tell(functions: Functions, row: Row, source: Source) -> Program:
     """The function of a run, told its history, wherever that is read from."""
     run = Run(id=row.id, definition=row.definition, generation=row.generation)
-    program = functions.begin(run)
-    if program is None:
+    plan = functions.plan(row.definition)
+    if plan is None:
         raise Rejected(
             "workflow-unknown", f"the workflow function `{row.definition}` is not here",
             hint="give it to `open(workflows=[…])`, or name the file that has it",
         )  # fmt: skip
-    flow = Flow(run, functions.plan(row.definition) or FunctionPlan(row.definition))
-    flow.program = program
+    flow = Flow(run, plan)
+    flow.program = late = Late(functions, run)
     try:
         await _fold(flow, row, source)
     except BaseException:
-        program.close()
+        late.close()
         raise
-    return program
+    return late.begun()
+
+
+class Late:
+    """Begins a function when it is first told something: what it knows of its run is what it was then, also if it is told
+    all of it again."""
+
+    advanced = 0
+
+    def __init__(self, functions: Functions, run: Run) -> None:
+        self._functions, self._run = functions, run
+        self._program: Program | None = None
+
+    def begun(self) -> Program:
+        if self._program is None:
+            self._program = self._functions.begin(self._run)
+            assert self._program is not None
+        return self._program
+
+    def advance(self, told: Told) -> list[Intent]:
+        return self.begun().advance(told)
+
+    def replay(self, told: Told, wanted: list[Intent]) -> None:
+        self.begun().replay(told, wanted)
+
+    def query(self, name: str, arguments: Any) -> Any:
+        return self.begun().query(name, arguments)
+
+    def close(self) -> None:
+        if self._program is not None:
+            self._program.close()
 
 
 async def _fold(flow: Flow, row: Row, source: Source) -> None:
