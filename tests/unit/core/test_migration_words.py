@@ -155,6 +155,19 @@ outputs: {o: tasks.n.output}
         "tasks: {a: {do: x}, b: {do: x, after: a}, d: {do: x, after: a}, c: {do: x, after: d}}\nlinks: [{from: b, to: a, when: iteration < 3}, {from: d, to: a, when: iteration < 3}]",
         [("a[1]/a", 1), ("a[1]/b", 1)], {},
     ),
+    "a new link to an end that was reached": (
+        "tasks: {a: {do: x}, z: {do: x, after: a}, b: {do: x}}",
+        "tasks: {a: {do: x}, z: {do: x, after: a}, b: {do: x}, end: {type: end}}\nlinks: [{from: a, to: end}, {from: z, to: end}, {from: b, to: end}]",
+        [("a", 1), ("z", 1)], {},
+    ),
+    "a new link to an end that was not": (
+        "tasks: {a: {do: x}, z: {do: x, after: a}, b: {do: x}}",
+        "tasks: {a: {do: x}, z: {do: x, after: a}, b: {do: x}, end: {type: end}}\nlinks: [{from: a, to: end}, {from: z, to: end}, {from: b, to: end}]",
+        [("a", 1)], {},
+    ),
+    "a start under another name": (
+        "tasks: {a: {do: x}, b: {do: x, after: a}}", "tasks: {go: {type: start}, a: {do: x, after: go}, b: {do: x, after: a}}", [], {},
+    ),
     "four in the way": (
         "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, d: {do: x}, e: {do: x}}",
         "tasks: {a: {do: y}, b: {do: y}, c: {do: y}, d: {do: y}, e: {do: y}}", [], {},
@@ -250,6 +263,25 @@ tasks:
     assert run.run.listening == {"v": "a.b"}
     assert run.run.dues == [(NOON + 60, "q")]
     assert run.run.mutexes == {"door": ["p"]}
+
+
+def test_the_last_pass_of_a_loop_is_read_under_the_names_of_today() -> None:
+    old = """
+tasks: {a: {do: x}, b: {do: x, after: a}, c: {do: x, after: b}, n: {do: x, after: b}}
+links: [{from: n, to: a, when: iteration < 3}]
+"""
+    run = started(old, old.replace("b: {", "q: {").replace("after: b", "after: q"))
+    for key in ("a", "b", "n"):
+        run.complete(f"a[1]/{key}", key)
+    last = run.task("a").last
+    assert last is not None
+    assert sorted(last) == ["a", "b", "n"]
+    migrate(run, mapping={"b": "q"})
+
+    last = run.task("a").last
+    assert last is not None
+    assert sorted(last) == ["a", "n", "q"]
+    assert run.open == ["a[2]/a"]
 
 
 def refused(run: Case, version: str = "2", mapping: Mapping[str, str] | None = None) -> Rejected:

@@ -14,6 +14,7 @@ from penstock.dsl.load import load
 from penstock.errors import DefinitionInvalid
 from penstock.model import commands as c
 from penstock.model import events as e
+from penstock.model.definition import Condition, Definition, Link, Task
 from penstock.model.failure import Failure
 from support.world import NOON, given, plan_of
 
@@ -262,6 +263,10 @@ tasks:
         "a": 20, "b": 1, "c": {"n": 7}, "e": {"d": 5}, "f": 7, "g": 9, "h": [1],
     }  # fmt: skip
     assert run.arguments("l[1]/p") == {"n": 1}
+    fixed = run.task("m[1]/i").arguments
+    assert fixed is not None
+    assert sorted(msgspec.json.decode(fixed)) == ["e", "f", "g"]  # the rest cannot change
+    assert run.task("l[1]/p").arguments is None
 
 
 def test_an_input_that_is_not_there_says_where_it_was_looked_for() -> None:
@@ -318,6 +323,16 @@ def test_what_is_no_topic_is_not_published(topic: Any) -> None:
     )
 
 
+def test_what_is_no_topic_is_not_waited_for() -> None:
+    run = given("tasks: {w: {type: event, topic: '${input}', where: 'true'}}", "a b")
+
+    assert run.failure == Failure(
+        code="topic-invalid",
+        message="topic of `w`: `a b` is no topic, and no pattern of topics",
+        key="w",
+    )
+
+
 # --- waits that belong together ------------------------------------------------------------------------------
 
 
@@ -362,6 +377,26 @@ tasks:
     assert not mentioned(definition)
     assert Mentioned(frozenset({"t"}))
     assert Mentioned(languages=frozenset({"l"}))
+
+
+def test_types_and_languages_are_told_apart() -> None:
+    foreign = Condition("x", language="rego")
+    inner = {
+        "tasks": {"i": {"type": "acme.in", "conditions": [{"expression": "y", "language": "lua"}]}}
+    }
+    definition = Definition(
+        id="d",
+        tasks={
+            "a": Task(type="acme.out", conditions=(foreign, Condition("true"))),
+            "m": Task(type="map", config={"items": "[]", "body": inner}),
+            "t": Task(type="timer"),
+        },
+        links=(Link(from_="a", to="m", condition=Condition("z", language="feel")),),
+    )
+
+    assert mentioned(definition) == Mentioned(
+        frozenset({"acme.in", "acme.out"}), frozenset({"rego", "lua", "feel"})
+    )
 
 
 def test_a_vocabulary_says_what_it_lacks() -> None:
