@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 HERE = Path(__file__).parent
 if __name__ == "__main__":
@@ -22,6 +23,7 @@ from penstock.core.plan import Plan  # noqa: E402
 from penstock.errors import NotFound, Rejected  # noqa: E402
 from penstock.model import commands as c  # noqa: E402
 from penstock.model import events as e  # noqa: E402
+from penstock.model.run import Undo  # noqa: E402
 from support.world import NOON, Case, World, plan_of  # noqa: E402
 
 CASES: dict[str, tuple[str, str, list[tuple[str, Any]], dict[str, str]]] = {
@@ -99,6 +101,11 @@ CASES: dict[str, tuple[str, str, list[tuple[str, Any]], dict[str, str]]] = {
         "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [a, b, c], join: all}}",
         "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [a, b, c], join: {n: 2}}}",
         [("a", 1), ("b", 1)], {},
+    ),
+    "a join that could not fire any more": (
+        "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [b, c], join: {n: 2}}}\nlinks: [{from: a, to: j, when: 'false'}]",
+        "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [b, c], join: {n: 3}}}\nlinks: [{from: a, to: j, when: 'false'}]",
+        [("a", 1)], {},
     ),
     "passed in a row": (
         "tasks: {a: {do: x}, b: {do: x, after: a}}",
@@ -263,6 +270,18 @@ tasks:
     assert run.run.listening == {"v": "a.b"}
     assert run.run.dues == [(NOON + 60, "q")]
     assert run.run.mutexes == {"door": ["p"]}
+
+
+def test_what_a_child_did_is_undone_under_the_same_key() -> None:
+    text = "tasks: {c: {type: subworkflow, definition: kid}, b: {do: x, after: c}}"
+    run = started(text, text.replace("b: {do: x", "b: {do: x, name: again"))
+    entry = Undo(key="k", activity="back", arguments=Raw(b"[]"))
+    run.command(c.RecordChild(at=NOON, key="c", run="run/c", version="1"))
+    run.command(c.CloseChild(at=NOON, key="c", status="COMPLETED", run="run/c", undo=(entry,)))
+    assert [each.key for each in run.run.undo] == ["c/k"]
+    migrate(run)
+
+    assert [each.key for each in run.run.undo] == ["c/k"]
 
 
 def test_the_last_pass_of_a_loop_is_read_under_the_names_of_today() -> None:

@@ -9,14 +9,22 @@ import pytest
 from msgspec import Raw
 
 from penstock.core.plan import Plan
-from penstock.core.vocabulary import AddedType, Mentioned, Problem, Vocabulary, fields_of, mentioned
+from penstock.core.vocabulary import (
+    CONFIG,
+    AddedType,
+    Mentioned,
+    Problem,
+    Vocabulary,
+    fields_of,
+    mentioned,
+)
 from penstock.dsl.load import load
 from penstock.errors import DefinitionInvalid
 from penstock.model import commands as c
 from penstock.model import events as e
-from penstock.model.definition import Condition, Definition, Link, Task
+from penstock.model.definition import Condition, Definition, Link, Source, Task
 from penstock.model.failure import Failure
-from support.world import NOON, given, plan_of
+from support.world import NOON, World, given, plan_of
 
 ONE = "tasks: {a: {do: x}}"
 
@@ -432,6 +440,48 @@ def test_a_type_that_raises_is_let_be() -> None:
     assert telling.reading({}) == ("data.a",)
     assert telling.writing({"table": "b"}) == ("b",)
     assert AddedType("t", "acme 1", check=lambda config: []).refused({}) == ""
+
+
+ADDED = AddedType(
+    "acme.copy",
+    "acme 1",
+    config={"type": "object", "properties": {"to": {"type": "string"}}},
+    check=lambda config: [Problem("it has no end")] if config["to"] == "end" else [],
+)
+
+
+@pytest.mark.parametrize(
+    ("input", "failure"),
+    [
+        (7, Failure(code="field-invalid", message='config of `a`: $.to: 7 is not of type "string"', key="a")),
+        ("end", Failure(code="plugin-check", message="config of `a`: it has no end", key="a")),
+        ("there", None),
+    ],
+)  # fmt: skip
+def test_the_config_of_an_added_type_is_looked_at_when_it_is_known(
+    input: Any, failure: Failure | None
+) -> None:
+    definition = Definition(
+        id="d",
+        tasks={
+            "start": Task(type="start"),
+            "a": Task(
+                type="acme.copy",
+                config={"to": "${input}"},
+                inputs={"n": Source(value=1), "key": Source(secret="s")},
+            ),
+            "end": Task(type="end"),
+        },
+        links=(Link(from_="start", to="a"), Link(from_="a", to="end")),
+    )
+    run = World(Plan(definition, Vocabulary(types={"acme.copy": ADDED}))).start(None, input)
+
+    assert run.failure == failure
+    if failure is None:
+        assert run.open == ["a"]
+        values, secrets = run.flow.arguments("a")
+        assert values == {"n": 1, CONFIG: {"to": "there"}}
+        assert secrets == [("key", "s")]
 
 
 @pytest.mark.parametrize(

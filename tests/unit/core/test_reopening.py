@@ -110,6 +110,17 @@ def test_what_was_accepted_as_undone_by_hand_is_told_too() -> None:
     assert preview(past, past.stopping - 1, []).consequences == []
 
 
+def test_what_a_generation_undid_of_the_one_before_is_not_its_own() -> None:
+    run = given("tasks:\n  a: {do: x, compensate: back}\n  b: {do: x, after: a}\n")
+    run.complete("a", 1)
+    new = run.reset(1, undo=True)
+    (key,) = new.run.undoing
+    new.complete(key)
+
+    assert new.of(e.UndoCompleted)
+    assert preview(new.walked().past, 1, []).consequences == []
+
+
 def test_a_retry_begins_with_what_failed() -> None:
     past = failed("a").walked().past
     # `a` was undone: the retry begins before it
