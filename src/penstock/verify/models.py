@@ -196,6 +196,8 @@ def _loosen(
             assert loop is not None
             inside = loop
         if id in inside.nodes:
+            if inside.nodes[id].gateway is not None:
+                return  # it is over as soon as it begins: there is nothing to give up
             if inside is not cursor:
                 header = cursor.nodes[cursor.inner[id]]
                 if header.id == by or plan.concurrent(cursor.nodes[by].path, header.path):

@@ -299,7 +299,8 @@ def _before(scope: ScopePlan, id: str) -> set[str]:
 def given_up(scope: ScopePlan, node: Node) -> set[str]:
     """Tasks of the scope that a `cancel` gives up; those inside loops are another matter."""
     names: list[str] = node.config.get("tasks", [])
-    return {id for id in names if id in scope.nodes and id not in scope.inner}
+    there = {id for id in names if id in scope.nodes and id not in scope.inner}
+    return {id for id in there if scope.nodes[id].gateway is None}  # which is never open
 
 
 def _reaches(scope: ScopePlan, id: str, without: Edge) -> bool:

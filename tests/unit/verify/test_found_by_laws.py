@@ -233,6 +233,33 @@ def test_what_an_always_link_leads_to_can_run(id: str, text: str) -> None:
     assert runs(text, id)
 
 
+def test_to_cancel_a_gateway_gives_up_nothing() -> None:
+    """It is over as soon as it begins; what it leads to was taken for given up with it."""
+    text = """\
+inputSchema: {type: object, properties: {n: {type: integer}}, required: [n]}
+tasks:
+  choice: {type: gateway, kind: exclusive, default: stop}
+  first: {do: x}
+  last: {do: x}
+  either: {type: gateway, kind: event}
+  joined: {do: x}
+  one: {type: signal}
+  other: {type: form, schema: {}}
+  stop: {type: cancel, tasks: [either]}
+links:
+  - {from: choice, to: first, when: input.n > 3}
+  - {from: choice, to: stop}
+  - {from: first, to: either}
+  - {from: either, to: one}
+  - {from: either, to: other}
+  - {from: one, to: joined}
+  - {from: other, to: joined}
+  - {from: joined, to: last}
+  - {from: last, to: first, when: iteration < 3}
+"""
+    assert said(text) == set()
+
+
 def test_a_starved_join_points_to_its_own_dead_link() -> None:
     text = RESCUED["behind a natural loop that an always link leads to"][1]
     found = verify(load("id: it\n" + text)).errors
