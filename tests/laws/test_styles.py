@@ -19,6 +19,8 @@ import pytest
 
 from penstock import Context, Fail, Retry, StepFailed, activity, workflow
 from penstock.model.codec import decode_event
+from penstock.model.events import ChildClosed, TaskCompleted, UndoCompleted
+from penstock.model.intents import DECODER, Call
 from penstock.sdk.attempt import current
 from penstock.testing.faults import KINDS, Fault
 from penstock.testing.people import People
@@ -38,16 +40,17 @@ class World:
         self.seed = seed
         self.calls: list[tuple[str, int, int, Any]] = []
         """Name, ordinal, attempt, arguments: in the order in which they began."""
-        self._ordinals: dict[tuple[str, int, str, bool], int] = {}
+        self.named: dict[tuple[str, int, str, bool], tuple[str, int]] = {}
+        """Name and ordinal of each task or step, and of each undo, by run, generation and key."""
         self._count: Counter[str] = Counter()
 
     async def work(self, name: str, given: Any) -> int:
         job = current().job
         whose = (job.run_id, job.generation, job.key, job.undo)
-        if whose not in self._ordinals:
+        if whose not in self.named:
             self._count[name] += 1
-            self._ordinals[whose] = self._count[name]
-        ordinal = self._ordinals[whose]
+            self.named[whose] = name, self._count[name]
+        ordinal = self.named[whose][1]
         self.calls.append((name, ordinal, job.attempt, given))
         chance = Random(f"{self.seed} {name} {ordinal} {job.attempt}")
         await asyncio.sleep(chance.random() * 3)
@@ -83,12 +86,18 @@ async def add(values: list[int]) -> int:
 
 
 @activity
+async def bad(n: int) -> int:
+    await world.work("bad", n)
+    raise Fail("as always", code="bad")
+
+
+@activity
 async def back(n: int) -> None:
     await world.work("back", n)
 
 
 NAMED: dict[str, Any] = {"a": a, "b": b, "c": c}
-ACTIVITIES = [a, b, c, add, back]
+ACTIVITIES = [a, b, c, add, bad, back]
 
 
 # --- as a document --------------------------------------------------------------------------------------------
@@ -124,6 +133,9 @@ class Document:
 
     def _patient(self, id: str, name: str) -> None:
         self._task(id, name, self.value, retry=PATIENT_AS_TEXT)
+
+    def _fails(self, id: str) -> None:
+        self._task(id, "bad", self.value)
 
     def _undoable(self, id: str, name: str) -> None:
         undo = {"do": "back", "inputs": {"n": {"from": id}}}
@@ -222,6 +234,8 @@ async def follow(ctx: Context, shapes: list[Shape], n: int) -> int:
                 n = await ctx.call(NAMED[name], n)
             case ("patient", name):
                 n = await ctx.call(NAMED[name], n=n, retry=PATIENT)
+            case ("fails",):
+                n = await ctx.call(bad, n)
             case ("undoable", name):
                 n = await ctx.call(NAMED[name], n, undo=back)
             case ("both", names):
@@ -299,7 +313,8 @@ def shapes_of(chance: Random) -> list[Shape]:
             case kind:
                 return kind, name()
 
-    return [shape() for _ in range(chance.randint(1, 6))]
+    shapes = [shape() for _ in range(chance.randint(1, 6))]
+    return [*shapes, ("fails",)] if chance.random() < 0.35 else shapes
 
 
 KINDS_OF_SHAPES = (
@@ -339,7 +354,46 @@ def played(seed: int, shapes: list[Shape], definition: str, deeds: list[Deed]) -
     last = decode_event(result.histories["run/1"][-1])
     output = msgspec.json.decode(getattr(last, "output", b"null"))
     code = "" if run.failure is None else run.failure.code
-    return world.calls, run.status, code, output
+    undone = undone_of(
+        result.histories, Document("plain", shapes) if definition == "plain" else None
+    )
+    return world.calls, run.status, code, output, undone
+
+
+def undone_of(histories: dict[str, Any], document: Document | None) -> list[tuple[str, int]]:
+    """What was undone, in order, by the name and ordinal of what had done it: all that was done, last first, or nothing."""
+    events = [decode_event(each) for each in histories["run/1"]]
+    done: list[str] = []
+    undone: list[str] = []
+    undoable = (
+        set[str]()
+        if document is None
+        else {key for key, task in document.tasks.items() if "compensate" in task}
+    )
+    for event in events:
+        if document is None:
+            wanted = [each for raw in event.outcomes for each in DECODER.decode(raw)]
+            undoable |= {each.key for each in wanted if isinstance(each, Call) and each.undo}
+        match event:
+            case TaskCompleted() if event.key in undoable:
+                done.append(event.key)
+            case ChildClosed(status="COMPLETED"):
+                done += [f"{event.key}/{entry.key}" for entry in event.undo]
+            case UndoCompleted():
+                undone.append(event.key)
+            case _:
+                pass
+    everywhere = [decode_event(each) for history in histories.values() for each in history]
+    backs = {ordinal for name, ordinal, *_ in world.calls if name == "back"}
+    assert len(backs) == sum(isinstance(each, UndoCompleted) for each in everywhere)  # each once
+    assert undone == ([] if events[-1].type == "run_completed" else done[::-1])
+    return [world.named[_whose(key)] for key in undone]
+
+
+def _whose(key: str) -> tuple[str, int, str, bool]:
+    """A child's entries are undone by its parent under the key of its task."""
+    child, _, inner = key.rpartition("/")
+    return (f"run/{child}" if child else "run", 1, inner, False)
 
 
 def agree(seed: int) -> tuple[list[Shape], Any]:
@@ -357,13 +411,17 @@ def test_both_styles_call_the_same_and_end_alike() -> None:
     ends: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     for seed in range(EXAMPLES):
-        shapes, (calls, status, code, _) = agree(seed)
+        shapes, (calls, status, code, _, undone) = agree(seed)
         ends[f"{status} {code}"] += 1
         seen.update(shape[0] for shape in shapes)
-        seen["undone"] += any(name == "back" for name, *_ in calls)
+        seen["undone"] += bool(undone)
+        seen["undone, several"] += len(undone) > 1
+        seen["undone of a child"] += bool(undone) and ("child",) in shapes
         seen["tried again"] += any(attempt > 1 for _, _, attempt, _ in calls)
     assert set(KINDS_OF_SHAPES) <= set(seen)
-    assert seen["undone"] > EXAMPLES // 60
+    assert seen["undone"] > EXAMPLES // 12
+    assert seen["undone, several"] > EXAMPLES // 30
+    assert seen["undone of a child"] > EXAMPLES // 60
     assert seen["tried again"] > EXAMPLES // 6
     assert ends["COMPLETED "] > EXAMPLES // 4
     assert sum(ends.values()) - ends["COMPLETED "] > EXAMPLES // 10
