@@ -96,7 +96,7 @@ async def _replay(
             give(f"run {each['run']} ({each['workflow']}, {each['status']}): {each['message']}")
         if misfits and misfits[0]["hint"]:
             say(f"hint: {misfits[0]['hint']}")
-        counts = ", ".join(f"{count} of {name}" for name, count in told.items())
+        counts = ", ".join(f"{told[name]} of {name}" for name in wanted if told[name])
         fit = sum(told.values()) - len(misfits)
         where = ", ".join(map(str, files)) if files else "the database"
         if not told:
