@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_what_cannot_be_replayed_is_said(say: Tool, tmp_path: Path) -> None:
     assert "has no workflow `oder`" in err
     assert "order" in err
     (tmp_path / "empty.py").write_text("x = 1\n")
-    code, told, err = say("replay", "--app", "empty.py")
+    code, _, err = say("replay", "--app", "empty.py")
     assert code != 0
     assert "has no workflow functions" in err
     (tmp_path / "junk").write_bytes(b"junk")
