@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import logging
 import os
 import random
+import secrets
 import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +78,46 @@ async def environment(ctx: Context) -> str | None:
 
 
 @workflow
+async def environ(ctx: Context) -> str:
+    return os.environ["HOME"]
+
+
+@workflow
+async def unseeded(ctx: Context) -> float:
+    return random.Random().random()
+
+
+@workflow
+async def secret(ctx: Context) -> str:
+    return secrets.token_hex(4)
+
+
+@workflow
+async def process(ctx: Context) -> int:
+    return os.getpid()
+
+
+@workflow
+async def child_process(ctx: Context) -> None:
+    subprocess.run(["true"], check=True)  # noqa: ASYNC221
+
+
+@workflow
+async def there(ctx: Context) -> bool:
+    return Path("/").exists()  # noqa: ASYNC240
+
+
+@workflow
+async def host(ctx: Context) -> str:
+    return socket.gethostname()
+
+
+@workflow
+async def fetched(ctx: Context) -> None:
+    http.client.HTTPConnection("127.0.0.1", 9).request("GET", "/")
+
+
+@workflow
 async def blocking(ctx: Context) -> None:
     time.sleep(0.001)  # noqa: ASYNC251
 
@@ -109,6 +154,14 @@ CASES = [
     (thread, "a thread", "activity"),
     (file, "a file", "activity"),
     (environment, "os.getenv", "argument"),
+    (environ, "os.environ", "argument"),
+    (unseeded, "random.Random() without a seed", "ctx.random"),
+    (secret, "secrets", "ctx.random"),
+    (process, "os.getpid", "activity"),
+    (child_process, "a process", "activity"),
+    (there, "os.stat", "activity"),
+    (host, "socket.gethostname", "activity"),
+    (fetched, "a socket", "activity"),
     (blocking, "a blocking sleep", "asyncio.sleep"),
     (appended, "the global `seen`", "variables"),
     (counted, "the global `count`", "variables"),
@@ -137,10 +190,15 @@ async def good(ctx: Context) -> list[Any]:
     logging.getLogger("shop").warning("begun at %s", ctx.now())
     chances = [ctx.random.randint(1, 6), ctx.random.random()]
     words = sorted({"b", "a"})
+    import colorsys  # a module that nobody has imported yet is read from a file
+
+    assert random.Random(5).random() == random.Random(5).random()
+    assert colorsys.__name__
     await asyncio.sleep(1)
     return [*words, len(chances), str(ctx.uuid())[14], ctx.now().year]
 
 
 async def test_what_comes_from_the_context_is_fine() -> None:
+    sys.modules.pop("colorsys", None)
     async with harness(workflows=[good]) as engine:
         assert await engine.finish(await engine.start(good)) == ["a", "b", 2, "4", 2026]

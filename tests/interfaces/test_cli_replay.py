@@ -103,7 +103,7 @@ def test_histories_out_of_a_file(say: Tool, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replayed_is_said(say: Tool, tmp_path: Path) -> None:
-    code, told, err = say("replay", "--app", "old.py", "--workflow", "oder")
+    code, _, err = say("replay", "--app", "old.py", "--workflow", "oder")
     assert code != 0
     assert "has no workflow `oder`" in err
     assert "order" in err

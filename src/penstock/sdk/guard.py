@@ -35,10 +35,12 @@ _WORLD = "do it in an activity"
 _CALLS: dict[int, tuple[str, str]] = {}
 """Built-in functions by identity: what they are, and what to use instead."""
 for _module, _names, _what, _instead in (
-    (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime"), "the clock", _CLOCK),
+    (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime", "ctime", "process_time", "thread_time"), "the clock", _CLOCK),
     (time, ("sleep",), "a blocking sleep", "`await asyncio.sleep(…)` is a durable timer"),
     (os, ("urandom", "getrandom"), "chance", _CHANCE),
-    (os, ("getenv", "system", "fork", "listdir", "remove", "mkdir", "open"), "the operating system", _WORLD),
+    (os, ("system", "fork", "listdir", "scandir", "stat", "lstat", "getcwd", "remove", "unlink", "rename", "replace", "mkdir", "rmdir", "open"), "the operating system", _WORLD),
+    (os, ("getpid", "getppid"), "the process", _WORLD),
+    (socket, ("gethostname", "getaddrinfo", "gethostbyname"), "the network", _WORLD),
     (builtins, ("open", "input"), "a file", _WORLD),
 ):  # fmt: skip
     for _name in _names:
@@ -56,6 +58,7 @@ for _function, _what, _instead in (
     (socket.socket.__init__, "a socket", _WORLD),
     (socket.create_connection, "a socket", _WORLD),
     (os.getenv, "os.getenv: the environment", "give it as an argument"),
+    (type(os.environ).__getitem__, "os.environ: the environment", "give it as an argument"),
     (asyncio.run, "an event loop of its own", "await it, or do it in an activity"),
 ):
     if isinstance(_function, FunctionType):
@@ -66,7 +69,8 @@ BLOCKED_SECONDS = 5.0
 _SHARED: Any = random._inst  # pyright: ignore
 """What the functions of the module `random` draw from."""
 _RANDOM = {each.__code__ for each in vars(random.Random).values() if isinstance(each, FunctionType)}
-_QUIET = ("logging", "warnings", "traceback", "linecache")
+_SEEDING = random.Random.__init__.__code__
+_QUIET = ("logging", "warnings", "traceback", "linecache", "importlib")
 """What these do is not the workflow's own doing."""
 _NOW = frozenset({"now", "utcnow", "today"})
 
@@ -135,6 +139,8 @@ class Guard:
             found = _CODES.get(frame.f_code)
             if found is None and frame.f_code in _RANDOM and frame.f_locals.get("self") is _SHARED:
                 found = f"random.{frame.f_code.co_name}: chance", _CHANCE
+            elif found is None and frame.f_code is _SEEDING and frame.f_locals.get("x") is None:
+                found = "random.Random() without a seed: chance", _CHANCE
             frame = frame.f_back or frame
         else:
             return
@@ -231,6 +237,8 @@ def _excused(frame: FrameType) -> bool:
         module = str(cursor.f_globals.get("__name__", ""))
         if module.split(".")[0] in _QUIET or module.startswith("penstock."):
             return True
+        if cursor.f_code.co_name == "<module>":
+            return True  # a module that is imported just now
         if not _standard(cursor):
             return False  # the workflow's own code, or a library that it uses
         cursor = cursor.f_back
@@ -238,10 +246,8 @@ def _excused(frame: FrameType) -> bool:
 
 
 def _standard(frame: FrameType) -> bool:
-    return (
-        frame.f_code.co_filename.startswith(_STANDARD)
-        and "site-packages" not in frame.f_code.co_filename
-    )
+    file = frame.f_code.co_filename
+    return file.startswith((_STANDARD, "<frozen ")) and "site-packages" not in file
 
 
 _STANDARD = os.path.dirname(os.__file__)
