@@ -243,16 +243,22 @@ class Progress:
 
 
 def _tell(report: Report, seed: int | None) -> None:
+    from penstock.testing.reporting import told
+
     out = sys.stdout
-    for line in report.lines(lambda text, style: paint(visible(text), style, out)):
+
+    def painted(text: str, style: str) -> str:
+        return paint(visible(text), style, out)
+
+    for line in report.lines(painted):
         give(line)
-    rows = report.happened()
-    if rows:
-        width = max(len(where) for where, _ in rows)
-        give(paint("what happened", "title", out))
-        for where, told in rows:
-            give(f"  {paint(where.ljust(width), 'hint', out)}  {told}")
+    if not report.problems and report.timeline:
+        for line in told(report.timeline, painted):
+            give(line)
         give("")
+    for line in report.happened(painted):
+        give(line)
+    give("")
     if seed is not None:
         give(
             f"history {report.digests.get(seed, '')} (SHA-256 of all events; the same whenever it is played)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -78,6 +78,9 @@ class App:
         worlds: list[type[World]] = []
         for thing in things:
             self._take(thing, worlds)
+        named = list(self.kinds)
+        for function in self.functions:  # which grows meanwhile
+            self._take_referred(function)
         if world is None and len(worlds) > 1:
             names = ", ".join(each.__name__ for each in worlds)
             raise Rejected(
@@ -98,7 +101,7 @@ class App:
                     f"there is no workflow `{name}`",
                     hint=f"there is: {', '.join(self.kinds)}",
                 )
-        self.started = [self.kinds[name] for name in (only or self.kinds)]
+        self.started = [self.kinds[name] for name in (only or named)]
         self._check_inputs()
 
     # --- what there is ---------------------------------------------------------------------------------------
@@ -120,6 +123,9 @@ class App:
             self._define(load_document(thing.document, source=thing.id))
         elif isinstance(thing, Loaded):
             self._define(thing)
+        elif isinstance(thing, list | tuple):
+            for each in cast("Sequence[Any]", thing):
+                self._take(each, worlds)
         elif isinstance(thing, Mapping):
             self._define(load_document(dict(cast("Mapping[str, Any]", thing))))
         elif callable(thing):
@@ -130,6 +136,13 @@ class App:
                 f"{shown(thing)} cannot be simulated",
                 hint="a module, workflows, activities, definitions, or a World",
             )
+
+    def _take_referred(self, function: Any) -> None:
+        """What a workflow calls by a name of its module: activities, and workflows that only it starts."""
+        for name in _names_in(function.__code__):
+            value = function.__globals__.get(name)
+            if self._fits(value) and callable(value) and not isinstance(value, type):
+                self._take(value, [])
 
     @staticmethod
     def _fits(value: Any) -> bool:
@@ -363,6 +376,14 @@ def _known_to(code: CodeType) -> tuple[Any, ...]:
             elif _worthy(each):
                 found[each] = None
     return tuple(found)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Names of a module, or of anything, that a function uses."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _names_in(each)
 
 
 def _undone_in(function: Any) -> list[tuple[str, str]]:

@@ -13,28 +13,61 @@ from penstock.testing.findings import Line, Problem
 Paint = Callable[[str, str], str]
 """A text in a style of the command line's (`cli/output.py`)."""
 
-HAPPENED: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("nodes", ("crashes", "power losses", "restarts", "orderly restarts", "stalls", "clock jumps")),
-    ("store", ("store failures", "disk full", "commits done whose answer was lost", "commits lost with the power", "hints lost")),
-    ("callers", ("answers lost", "callers cut off", "callers refused", "late results")),
+HAPPENED: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
-        "activities",
+        "nodes", "retrying",
         (
-            "attempts failed for now", "attempts refused", "attempts done whose answer was lost", "attempts too late",
-            "attempts lost with a node", "retries",
+            ("crashes", "crash|crashes"), ("power losses", "power loss|power losses"), ("restarts", "restart"),
+            ("orderly restarts", "orderly restart"), ("stalls", "stall"), ("clock jumps", "clock jump"),
         ),
     ),
-    ("runs", ("runs completed", "runs failed", "runs cancelled", "run timeouts", "signals", "steps completed", "steps undone")),
-    ("the world", ("effects",)),
+    (
+        "store", "retrying",
+        (
+            ("store failures", "failure"), ("disk full", "write to a full disk|writes to a full disk"),
+            ("commits done whose answer was lost", "commit with a lost answer|commits with a lost answer"),
+            ("commits lost with the power", "commit lost with the power|commits lost with the power"),
+            ("hints lost", "hint lost|hints lost"),
+        ),
+    ),
+    (
+        "callers", "retrying",
+        (
+            ("answers lost", "answer lost|answers lost"), ("callers cut off", "cut off|cut off"),
+            ("callers refused", "sent away|sent away"), ("late results", "late result"),
+        ),
+    ),
+    (
+        "attempts", "retrying",
+        (
+            ("attempts failed for now", "failed|failed"), ("attempts refused", "refused|refused"),
+            ("attempts done whose answer was lost", "done and the answer lost|done and the answer lost"),
+            ("attempts too late", "too late|too late"), ("attempts lost with a node", "lost with a node|lost with a node"),
+            ("retries", "retry|retries"),
+        ),
+    ),
+    (
+        "runs", "title",
+        (
+            ("runs completed", "completed|completed"), ("runs failed", "failed|failed"),
+            ("runs cancelled", "cancelled|cancelled"), ("run timeouts", "timed out|timed out"),
+        ),
+    ),
+    (
+        "steps", "title",
+        (
+            ("steps completed", "completed|completed"), ("steps undone", "undone|undone"), ("signals", "signal"),
+            ("effects", "effect on the world|effects on the world"),
+        ),
+    ),
 )  # fmt: skip
-"""What is told of what happened, in the order in which it is told."""
-STYLES = {
-    "fault": "retrying",
-    "effect": "compensated",
-    "bad": "failed",
-    "good": "completed",
-    "": "title",
-}
+"""What is told of what happened: where, in which style, and each count in words, one and many."""
+SKIPPED_LEAST = 3600
+MARKS = {
+    "fault": ("✗", "waiting"), "effect": ("●", "compensated"), "bad": ("✗", "failed"), "good": ("✓", "completed"),
+    "": ("·", ""),
+}  # fmt: skip
+"""How a line of a timeline is marked, and in which style."""
 
 
 def plain(text: str, style: str) -> str:
@@ -52,6 +85,8 @@ class Report:
     runs: int
     seconds: float
     interrupted: bool = False
+    timeline: Sequence[Line] = ()
+    """Of a seed that was played alone."""
     digests: dict[int, str] = field(default_factory=dict[int, str])
     """Of all events of each seed, in the order in which they were stored."""
 
@@ -83,14 +118,25 @@ class Report:
         how = f" in {self.seconds:.1f} s" if self.seconds >= 0.1 else ""
         return f"{found} found{noted}: {_many(self.seeds, 'seed')}, {_many(self.runs, 'run')}{how}"
 
-    def happened(self) -> list[tuple[str, str]]:
-        """What happened, by where."""
+    def happened(self, paint: Paint = plain) -> Iterator[str]:
+        """What happened, by where: one can see that it was rough."""
         rows: list[tuple[str, str]] = []
-        for where, names in HAPPENED:
-            told = [f"{self.counts[name]:,} {_worded(name)}" for name in names if self.counts[name]]
+        for where, style, counts in HAPPENED:
+            told = [
+                f"{paint(f'{self.counts[name]:,}', style)} {_worded(self.counts[name], words)}"
+                for name, words in counts
+                if self.counts[name]
+            ]
             if told:
                 rows.append((where, ", ".join(told)))
-        return rows
+        seconds = self.counts["simulated seconds"]
+        if seconds >= SKIPPED_LEAST:
+            rows.append(("time", f"{paint(_clock(seconds), 'title')} were simulated"))
+        if rows:
+            width = max(len(where) for where, _ in rows)
+            yield paint("what happened", "title")
+            for where, told in rows:
+                yield f"  {paint(where.ljust(width), 'hint')}  {told}"
 
     # --- for programs ----------------------------------------------------------------------------------------
 
@@ -113,29 +159,27 @@ def shown(problem: Problem, seeds: int, paint: Paint = plain) -> Iterator[str]:
     story = problem.story
     if story is not None and story.lines:
         yield f"   {paint('|', 'arrow')}"
-        yield from _told(story.lines, paint)
+        yield from told(story.lines, paint)
         if story.also:
             yield f"   {paint('|', 'arrow')}"
             said = f"; {story.said}" if story.said else ""
             yield f"   {paint('|', 'arrow')} {paint(f'and in another order{said}:', 'title')}"
-            yield from _told(story.also, paint)
+            yield from told(story.also, paint)
         yield f"   {paint('|', 'arrow')}"
     times = "" if seeds == 1 else f"  (seen {_times(problem.seeds)})"
     yield f"   {paint('=', 'arrow')} replay: {paint(problem.replay, 'command')}{paint(times, 'detail')}"
     yield f"   {paint('=', 'arrow')} {paint('hint', 'hint')}: {finding.hint}"
 
 
-def _told(lines: Sequence[Line], paint: Paint) -> Iterator[str]:
+def told(lines: Sequence[Line], paint: Paint = plain) -> Iterator[str]:
+    """A timeline."""
     width = max(len(_clock(each.at)) for each in lines)
-    for each in lines:
-        mark = {"fault": "✗", "effect": "●", "bad": "✗", "good": "✓"}.get(each.kind, "·")
-        text = (
-            paint(each.text, STYLES[each.kind])
-            if each.kind in ("fault", "bad", "effect")
-            else each.text
-        )
-        sign = paint(mark, STYLES[each.kind]) if each.kind else mark
-        yield f"   {paint('|', 'arrow')} {paint(_clock(each.at).rjust(width), 'detail')}  {sign} {text}"
+    for number, each in enumerate(lines, 1):
+        mark, style = MARKS[each.kind]
+        whole = each.kind in ("fault", "effect") or (each.kind == "bad" and number == len(lines))
+        sign, text = (paint(part, style) if style else part for part in (mark, each.text))
+        clock = paint(_clock(each.at).rjust(width), "detail")
+        yield f"   {paint('|', 'arrow')} {clock}  {sign} {text if whole else each.text}"
 
 
 def _clock(seconds: float) -> str:
@@ -155,8 +199,9 @@ def near(place: str) -> str:
     return f"{file.removeprefix(here)}{colon}{line}"
 
 
-def _worded(name: str) -> str:
-    return name.removeprefix("attempts ") if name.startswith("attempts ") else name
+def _worded(number: int, words: str) -> str:
+    one, _, many = words.partition("|")
+    return one if number == 1 else many or f"{one}s"
 
 
 def _many(number: int, what: str) -> str:

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -87,16 +88,16 @@ class Campaign:
     ) -> Report:
         """Until they are played, the time is over, or somebody interrupts."""
         began = time.monotonic()
-        interrupted = False
-        try:
-            for seen in self._all(seeds):
-                self._take(seen)
-                if progress is not None:
-                    progress(self._played, len(self._found))
-                if seconds is not None and time.monotonic() > began + seconds:
-                    break
-        except KeyboardInterrupt:
-            interrupted = True
+        with _told_to_stop() as stopped:
+            try:
+                for seen in self._all(seeds):
+                    self._take(seen)
+                    if progress is not None:
+                        progress(self._played, len(self._found))
+                    if stopped or (seconds is not None and time.monotonic() > began + seconds):
+                        break
+            except KeyboardInterrupt:
+                stopped.append(True)
         took = time.monotonic() - began
         for finding in unmet_timeouts(self.study, self._met, self._fired):
             known = next(
@@ -105,8 +106,11 @@ class Campaign:
                 if finding.step == key[1].rpartition("/")[2] and finding.workflow == key[0]
             )
             self._keep(finding, self._first[known], self._fired[known])
+        problems = self._problems(stories=not stopped)
+        alone = next(iter(self._digests)) if len(self._digests) == 1 else None
+        timeline = () if alone is None or problems else self.study.timeline(alone)
         return Report(
-            self._problems(stories=not interrupted), self._counts, self._played, self._runs, took, interrupted, self._digests
+            problems, self._counts, self._played, self._runs, took, bool(stopped), timeline, self._digests
         )  # fmt: skip
 
     # --- playing ---------------------------------------------------------------------------------------------
@@ -217,6 +221,27 @@ def _seen(seed: int) -> Seen:
     if next(_number) % COLLECT_EVERY == 0:
         gc.collect()
     return _study.seen(seed)
+
+
+@contextmanager
+def _told_to_stop() -> Generator[list[bool]]:
+    """Not empty once somebody interrupts: what is being played is played to its end, unless it is asked for twice."""
+    stopped: list[bool] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: Any) -> None:
+        if stopped:
+            raise KeyboardInterrupt
+        stopped.append(True)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

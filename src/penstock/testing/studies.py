@@ -146,10 +146,18 @@ class Study:
         return Finding(
             "order-dependent", "error", name, "",
             f"the result of `{name}` depends on the order in which its steps end",
-            "join results in a fixed order (as `asyncio.gather` does), or merge what is written: `merge: append`; a race that is "
-            "meant can be left out: --ignore order-dependent",
+            "join results in a fixed order, as `asyncio.gather` does, or `merge` what is written; if the race is meant: --ignore "
+            f"order-dependent:{name}",
             self.app.kinds[name].place, id,
         )  # fmt: skip
+
+    def timeline(self, seed: int) -> list[Line]:
+        """All that a seed plays."""
+        if self.calm(seed):
+            setup = self._calm_setup(seed)
+        else:
+            setup = Setup(scenario_of(self.app, seed, self.level, self._folder), self.level)
+        return told(self._play(setup)[0], None)
 
     # --- stories ---------------------------------------------------------------------------------------------
 

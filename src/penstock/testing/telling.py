@@ -10,12 +10,16 @@ from penstock.testing.findings import Finding, Line
 from penstock.testing.plays import Moment, Play
 from penstock.testing.worlds import Effect
 
+NONE = Finding("", "note", "", "", "", "")
+"""No finding in particular."""
 LINES_MAX = 24
+ALL_MAX = 60
 TEXT_MAX = 90
 
 
-def told(play: Play, finding: Finding) -> list[Line]:
+def told(play: Play, about: Finding | None) -> list[Line]:
     """The lines about the finding's run; without one, about all runs."""
+    finding = about or NONE
     root = finding.run.partition("/")[0] or _first(play, finding.workflow)
     lines: list[Line] = []
     several = len({m.run.partition("/")[0] for m in play.story if m.run}) > 1
@@ -35,8 +39,9 @@ def told(play: Play, finding: Finding) -> list[Line]:
         )
     begin = lines[0].at if lines else 0.0
     lines = [Line(each.at - begin, each.text, each.kind) for each in lines]
-    if len(lines) > LINES_MAX:
-        half = LINES_MAX // 2
+    most = LINES_MAX if about is not None else ALL_MAX
+    if len(lines) > most:
+        half = most // 2
         left = len(lines) - 2 * half
         middle = Line(lines[half].at, f"… {left} more …")
         lines = [*lines[:half], middle, *lines[-half:]]
