@@ -2,7 +2,7 @@
 
 A plan is a list of shapes; it is written once as a document and once as code. What the k-th call of an activity does, and
 how long that takes, follows from a seed: then both call the same activities with the same arguments, in the same order,
-and end alike. With faults each keeps what the judge of the simulation asks for, and ends.
+and end alike, also when they are cancelled on the way. With faults each keeps what the judge of the simulation asks for, and ends.
 `PENSTOCK_EXAMPLES=2000 pytest tests/laws/test_styles.py` looks longer.
 """
 
@@ -401,6 +401,8 @@ def agree(seed: int) -> tuple[list[Shape], Any]:
     shapes = shapes_of(chance)
     times = sorted(chance.uniform(1, 12) for _ in range(chance.randint(0, 2)))
     deeds = [Deed(at, "signal", "run", "go", chance.randrange(10)) for at in times]
+    if chance.random() < 0.25:
+        deeds.append(Deed(chance.uniform(1, 12), "cancel", "run"))
     plain = played(seed, shapes, "plain", deeds)
     code = played(seed, shapes, "code", deeds)
     assert plain == code, f"seed {seed}: {shapes}"
@@ -423,6 +425,7 @@ def test_both_styles_call_the_same_and_end_alike() -> None:
     assert seen["undone, several"] > EXAMPLES // 30
     assert seen["undone of a child"] > EXAMPLES // 60
     assert seen["tried again"] > EXAMPLES // 6
+    assert ends["CANCELLED cancelled"] > EXAMPLES // 20
     assert ends["COMPLETED "] > EXAMPLES // 4
     assert sum(ends.values()) - ends["COMPLETED "] > EXAMPLES // 10
 
