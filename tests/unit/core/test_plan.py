@@ -158,6 +158,18 @@ def test_the_result_of_several_is_by_id_and_leaves_out_who_did_not_complete() ->
     assert run.result == {"d": "y" * 5000}
 
 
+@pytest.mark.parametrize("outputs", ["", "outputs: {v: data.v}\n"])
+def test_a_run_that_ends_with_its_first_event_ends_once(outputs: str) -> None:
+    run = given(
+        outputs
+        + "tasks: {l: {type: loop, while: 'iteration < 2', body: {type: transform, set: {v: iteration}}}}"
+    )
+
+    assert run.types() == ["run_started", "run_completed"]
+    assert run.result == {"v": 2}
+    assert len(run.events[0].outcomes) == 5 + bool(outputs)  # and nothing is asked twice
+
+
 # --- configs that are known only when the task fires ---------------------------------------------------------
 
 
