@@ -186,6 +186,21 @@ def test_a_run_that_stops_says_what_it_does(command: type[Any], what: str) -> No
     )
 
 
+@pytest.mark.parametrize("command", [c.PauseRun, c.ResumeRun])
+def test_a_run_that_rewinds_is_neither_paused_nor_resumed(command: type[Any]) -> None:
+    run = given("tasks:\n  a: {do: x, compensate: back}\n  b: {do: x, after: a}\n")
+    run.complete("a")
+    new = run.reset(1, undo=True)
+    assert new.run.rewinding
+
+    error = refused(new, command(at=NOON))
+    assert error.code == "run-rewinding"
+    assert error.message == (
+        "run run undoes what the generation before had done; it goes on by itself after that"
+    )
+    assert error.hint == ("`why` says what is being undone; cancel or terminate the run to end it")
+
+
 def test_a_closed_run_and_one_that_is_not_there_refuse() -> None:
     run = given(ONE)
     run.complete("a")

@@ -148,6 +148,11 @@ outputs: {o: tasks.n.output}
         "tasks: {a: {do: x}, b: {do: x, after: a}}",
         "tasks: {n: {do: x}, a: {do: x, after: n}, b: {do: x, after: a, conditions: ['tasks[input.which].output > 1']}}", [], {},
     ),
+    "passed in a natural loop and read in it and after it": (
+        "tasks: {a: {do: x}, b: {do: x, after: a}, c: {do: x, after: b}}\nlinks: [{from: b, to: a, when: iteration < 3}]",
+        "tasks: {a: {do: x}, n: {do: x, after: a}, b: {do: x, after: n, onComplete: [{set: {k: tasks.n.output}}]}, c: {do: x, after: b, inputs: {v: {from: n}}}}\nlinks: [{from: b, to: a, when: iteration < 3}]",
+        [("a[1]/a", 1)], {},
+    ),
     "a loop in one version": (
         "tasks: {a: {do: x}, b: {do: x, after: a}, c: {do: x, after: b}}\nlinks: [{from: b, to: a, when: iteration < 3}]",
         "tasks: {a: {do: x}, b: {do: x, after: a}, c: {do: x, after: b}}", [("a[1]/a", 1)], {},

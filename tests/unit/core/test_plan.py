@@ -34,6 +34,7 @@ ONE = "tasks: {a: {do: x}}"
     [
         (ONE, ("default",), False),
         ("limits: {queue: slow}\n" + ONE, ("slow",), True),
+        ("tasks: {a: {type: activity, config: {activity: x, queue: q}}}", ("q",), True),
         ("tasks: {a: {do: x, queue: q}, b: {do: x}, m: {type: map, items: '[]', body: {tasks: {i: {do: x, queue: r}}}}}",
          ("q", "default", "r"), True),
         ("tasks: {a: {do: x, priority: high}}", ("default",), True),
@@ -206,6 +207,34 @@ def test_what_cannot_be_read_fails_the_task(task: str, input: Any, message: str)
     assert run.failure is not None
     assert (run.code, run.failure.key) == ("expression-failed", "w")
     assert run.failure.message.startswith(message)
+
+
+def test_nobody_is_nobody() -> None:
+    run = given("tasks: {f: {type: form, schema: {}, assignee: '${input}'}}", None)
+
+    form = run.task("f").form
+    assert form is not None
+    assert form.assignee is None
+
+
+def test_a_loop_that_wants_more_passes_than_it_may_says_so() -> None:
+    run = given("tasks: {l: {type: loop, while: 'true', max: 2, body: {do: x}}}")
+    run.complete("l[1]/x")
+    run.complete("l[2]/x")
+
+    assert run.failure == Failure(
+        code="loop-max", message="`l` still wants another pass after 2", key="l"
+    )
+
+
+def test_a_join_that_can_never_fire_says_of_what_there_is_too_little() -> None:
+    run = given("tasks: {a: {do: x}, b: {do: x}, j: {do: x, after: [a, b], join: {n: 2}}}\nlinks: [{from: a, to: end}]")  # fmt: skip
+    run.plan.scopes[""].nodes["j"].join_n = 3  # structure is not checked here
+    run.complete("a")
+
+    assert run.failure == Failure(
+        code="join-starved", message="`j` waits for 3 of its links, but there are only 2", key="j"
+    )
 
 
 def test_a_request_is_fixed_when_its_task_fires() -> None:

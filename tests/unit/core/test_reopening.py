@@ -133,6 +133,16 @@ def test_a_retry_begins_with_what_failed() -> None:
     assert retry_point(plain.walked().past, "f") == (2, "f")
 
 
+def test_a_retry_begins_where_it_failed_also_if_the_run_went_on_after_that() -> None:
+    run = given("tasks: {a: {do: x}, b: {do: x}}\nlinks: [{from: a, to: b, on: always}]")
+    run.fail("a")
+    run.complete("b", 1)
+    past = run.walked().past
+
+    assert (run.status, past.stopping) == ("FAILED", 3)
+    assert retry_point(past, None) == (1, "a")
+
+
 def test_a_retry_of_a_cancelled_run_begins_where_it_was_cancelled() -> None:
     run = given("tasks:\n  a: {do: x}\n  s: {type: signal, name: go, after: a}\n")
     run.complete("a", 1)
