@@ -163,6 +163,17 @@ def test_a_deadline_is_missed_once_and_the_run_goes_on() -> None:
     assert run.command(c.ForeseeMiss(at=run.world.now, expected=NOON + 190)) == []
 
 
+def test_a_deadline_is_missed_after_a_pause_too() -> None:
+    run = given(ONE, deadline=NOON + 60)
+    run.pause()
+    run.world.now += 100
+    run.resume()
+    run.skip(100)
+
+    assert len(run.of(e.DeadlineMissed)) == 1
+    assert run.run.late
+
+
 @pytest.mark.parametrize(
     ("command", "what"),
     [(c.PauseRun, "cannot be paused any more"), (c.CancelRun, "needs no cancelling")],
@@ -361,6 +372,18 @@ def test_a_child_is_recorded_once_and_closes_with_all_that_it_gave() -> None:
     ]
     assert run.output("c") == 7
     assert [each.key for each in run.run.undo] == ["c/x"]
+
+
+def test_another_run_than_the_child_does_not_end_its_task() -> None:
+    world = World(
+        "id: flow\ntasks:\n  c: {type: subworkflow, definition: other}\n", "id: other\n" + ONE
+    )
+    run = world.start("flow")
+
+    assert words(run, c.CloseChild(at=NOON, key="c", status="COMPLETED", run="else")) == (
+        "task-not-waiting",
+        "`c` waits for run run/c, not else",
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from penstock.core.flow import Flow
 from penstock.core.functions import FUNCTION, FunctionPlan, told
 from penstock.core.invariants import broken
 from penstock.core.owed import owed, reasons
 from penstock.core.program import NeedProgram, Told
+from penstock.errors import Rejected
 from penstock.model import commands as c
 from penstock.model import effects as f
 from penstock.model import events as e
 from penstock.model import intents as i
+from penstock.model.codec import decode_run, encode_run
 from penstock.model.definition import Retry, Timeouts
 from penstock.model.failure import Failure
 from penstock.model.run import Run, Undo
@@ -205,6 +208,62 @@ def test_a_signal_that_came_before_is_taken_at_once() -> None:
     assert run.run.signals == {}
     assert run.status == "COMPLETED"
     assert run.types() == ["run_started", "signal_received", "timer_fired", "run_completed"]
+    assert run.replayed().run == run.run
+
+
+def test_several_signals_at_once_are_told_one_after_another_and_so_again() -> None:
+    run, program = started(
+        [i.Sleep("s", NOON + 9)],
+        [i.Await("go#1", "go")],
+        [i.Await("go#2", "go"), i.Child("c#1", "other", detached=True)],
+        [i.Await("go#3", "go")],
+    )
+    run.signal("go", 1)
+    run.signal("go", 2)
+    run.skip(9)
+
+    assert [each.outputs for each in program.heard[2:]] == [[b"1"], [b"2"]]
+    assert run.waiting == ["c#1", "go#3"]
+    assert run.replayed().run == run.run
+    run.command(c.RecordChild(at=NOON, key="c#1", run="run/c#1", version="2"))
+    assert run.replayed().run == run.run
+
+
+def test_a_run_that_was_put_away_has_its_steps_again() -> None:
+    run, _ = started(
+        [
+            i.Call("a#1", "act", undo="back"), i.Call("b#1", "act"), i.Sleep("s", NOON + 9), i.Await("g", "go"),
+            i.Child("c", "other", kept=True),
+        ]
+    )  # fmt: skip
+    again = Flow(decode_run(encode_run(run.run)), FunctionPlan("work"))
+
+    nodes = again.plan.scopes[""].nodes
+    assert {id: (node.type, node.config) for id, node in nodes.items()} == {
+        "a#1": ("activity", {"activity": "act"}),
+        "b#1": ("activity", {"activity": "act"}),
+        "s": ("timer", {}),
+        "g": ("signal", {"name": "go"}),
+        "c": ("subworkflow", {"detached": False, "kept": True}),
+    }
+    assert nodes["a#1"].compensate is not None
+    assert nodes["a#1"].compensate.activity == "back"
+
+
+def test_a_signal_that_is_not_declared_is_refused_with_those_that_are() -> None:
+    run, _ = started([i.Sleep("s", NOON + 9)])
+    run.flow.plan.base.declared = frozenset({"approve", "stop"})  # type: ignore[attr-defined]
+
+    with pytest.raises(Rejected) as caught:
+        run.signal("aprove")
+    assert caught.value.code == "signal-undeclared"
+    assert caught.value.message == (
+        "`work` declares no signal `aprove`; it declares: approve, stop"
+    )
+    assert caught.value.hint == "did you mean `approve`?"
+    with pytest.raises(Rejected) as caught:
+        run.signal("zzz")
+    assert caught.value.hint == "name it in `@workflow(signals=…)`"
 
 
 def test_an_update_is_answered_by_the_function_or_at_once() -> None:

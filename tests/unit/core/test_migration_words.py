@@ -261,6 +261,27 @@ def test_the_timeout_of_the_new_version_counts_from_the_same_moment(
     assert due is None or (due, "#run") in run.run.dues
 
 
+def test_a_timeout_that_a_pause_has_put_off_stays_so() -> None:
+    run = started("timeouts: {run: 100s}\n" + A, "timeouts: {run: 40s}\n" + A)
+    run.pause()
+    run.world.now += 10
+    run.resume()
+    assert run.run.due == NOON + 110
+    migrate(run)
+
+    assert run.run.due == NOON + 50
+
+
+def test_a_gate_under_another_name_still_has_one_winner() -> None:
+    old, new, _, mapping = CASES["armed under another name"]
+    run = started(old, new)
+    migrate(run, mapping=mapping)
+    assert run.task("s").group == "h"
+    run.signal("s")
+
+    assert run.status == "COMPLETED"
+
+
 def test_what_waits_under_another_name_is_found_there() -> None:
     old = """
 tasks:

@@ -337,6 +337,13 @@ def test_a_condition_that_is_not_true_or_false_says_so() -> None:
     assert run.failure.message == "condition of `a`: `input` gave int, not true or false"
 
 
+def test_a_transform_that_fails_says_which_name() -> None:
+    run = given("tasks: {t: {type: transform, set: {v: input.no}}}", {"n": 1})
+
+    assert run.failure is not None
+    assert run.failure.message.startswith("`v` of `t`: no such key `no`")
+
+
 # --- announcements -------------------------------------------------------------------------------------------
 
 
