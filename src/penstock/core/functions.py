@@ -236,7 +236,8 @@ def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
         flow.push_undo("", node, state)
     if run.stopping is None:  # as `_tell` does, in place: the hot path
         output, id = state.output, node.id
-        run.heard.append(i.Heard("done", id, output, 0 if output is not None else state.ref))
+        if not state.told:
+            run.heard.append(i.Heard("done", id, output, 0 if output is not None else state.ref))
         del scope.tasks[id], flow.plan.scopes[""].nodes[id]
     if run.answer is None and run.next_input is None:
         flow.checks.clear()  # nothing open is not the end: the function says what is
