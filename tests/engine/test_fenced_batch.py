@@ -155,6 +155,20 @@ async def test_who_owns_the_database_again_is_not_harmed_by_what_it_took_before(
         assert await run.result() == 7
 
 
+async def test_an_owner_whose_lease_has_run_out_begins_nothing_until_it_is_renewed() -> None:
+    """Cut off from its store it read again what another owned by then, and began what that one had begun."""
+    begun.clear()
+    gate.set()
+    async with harness(activities=[work]) as engine:
+        await engine.register({"id": "one", "tasks": {"a": {"do": "work"}}})
+        engine.core.lease_until = engine.clock.ticks() - 1
+        run = await engine.start("one", id="r")
+        await engine.settle()
+        assert begun == []
+        engine.core.renewed(engine.clock.ticks() + 6)
+        assert await engine.finish(run) == 1
+
+
 @activity(transactional=True)
 def writes(connection: sqlite3.Connection) -> int:
     connection.execute("CREATE TABLE mine (n)")

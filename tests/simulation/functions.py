@@ -8,7 +8,7 @@ from typing import Any
 
 import penstock
 from penstock import Context, Retry, workflow
-from simulation.activities import undo, x
+from simulation.activities import book, undo, x
 
 
 @workflow
@@ -95,7 +95,31 @@ async def fn_tidy(ctx: Context, n: int = 0) -> int:
         )
 
 
+@workflow
+async def fn_cart(ctx: Context, n: int = 0) -> list[int]:
+    items: list[int] = []
+    while len(items) < 2:
+        asked = await ctx.update("ask", timeout=25)
+        if asked is None:
+            break
+        if asked.payload == 4:
+            asked.refuse("not four")
+            items.append(4)
+            continue
+        items.append(await ctx.call(x, asked.payload, retry=Retry(attempts=6, first=0.1)))
+        asked.answer(len(items))
+    return items
+
+
+@workflow
+async def fn_book(ctx: Context, n: int = 0) -> int:
+    total = n
+    for _ in range(3):
+        total += await ctx.call(book, total, retry=Retry(attempts=8, first=0.2))
+    return total
+
+
 FUNCTIONS = [
-    fn_order, fn_steps, fn_fan, fn_map, fn_nap, fn_child, fn_parent, fn_count, fn_tidy,
+    fn_order, fn_steps, fn_fan, fn_map, fn_nap, fn_child, fn_parent, fn_count, fn_tidy, fn_cart, fn_book,
 ]  # fmt: skip
 STARTED = [each for each in FUNCTIONS if each is not fn_child]

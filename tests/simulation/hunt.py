@@ -1,6 +1,6 @@
-"""Play seeds until one fails: `python tests/simulation/hunt.py SEEDS_MAX`, for whatever `penstock` is on the path.
+"""Play seeds until one fails: `python tests/simulation/hunt.py SEEDS_MAX [FIRST]`, for whatever `penstock` is on the path.
 
-Prints the seed and what was found, or nothing.
+`FIRST` is played before all others. Prints the seed and what was found, or nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from simulation.places import folder
 from simulation.workload import scenario_of, workload_of
 
 
-def main(seeds: int) -> int:
+def main(seeds: int, first: int = 0) -> int:
     with folder() as place:
-        for seed in range(seeds):
+        for seed in (first, *range(seeds)):
             scenario = scenario_of(seed)
             problems = simulate(scenario, workload_of(scenario), place).problems
             if problems:
@@ -24,4 +24,4 @@ def main(seeds: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -10,11 +10,14 @@ from functools import cache, lru_cache
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.core.plan import Plan
+from penstock.model.schedule import OVERLAPS
 from penstock.ports.store import DefinitionRow
 from penstock.testing.faults import KINDS, Fault
-from penstock.testing.simulator import Deed, Scenario, Start, Workload, definition_row
-from simulation.activities import ACTIVITIES
+from penstock.testing.simulator import Deed, Scenario, Start, Timetable, Workload, definition_row
+from simulation.activities import ACTIVITIES, INSIDE, booked
 from simulation.functions import FUNCTIONS, STARTED
 from support.definitions import CHILD, Making, document_of
 
@@ -50,6 +53,29 @@ NAP: dict[str, Any] = {
         "c": {"do": "x", "after": "again"},
     },
 }
+ASKED: dict[str, Any] = {
+    "id": "asked",
+    "tasks": {
+        "a": {"do": "x", "retry": {"attempts": 5, "first": 0.1}},
+        "ask": {
+            "type": "signal",
+            "name": "ask",
+            "reply": "tasks.a.output",
+            "timeout": "25s",
+            "after": "a",
+        },
+        "b": {"do": "x", "after": "ask", "compensate": "undo"},
+    },
+}
+BOOKS: dict[str, Any] = {
+    "id": "books",
+    "tasks": {
+        "a": {"do": "x", "retry": {"attempts": 5, "first": 0.1}},
+        "book1": {"do": "book", "after": "a", "retry": {"attempts": 8, "first": 0.1}},
+        "book2": {"do": "book", "after": "a", "retry": {"attempts": 8, "first": 0.1}},
+        "book3": {"do": "book", "after": ["book1", "book2"], "compensate": "undo"},
+    },
+}
 
 
 @cache
@@ -62,15 +88,15 @@ def definition(number: int) -> tuple[DefinitionRow, Plan]:
 
 @lru_cache(maxsize=1)
 def _fixed() -> list[tuple[DefinitionRow, Plan]]:
-    return [definition_row(each) for each in (CHILD, FIVE, NAP)]
+    return [definition_row(each) for each in (CHILD, FIVE, NAP, ASKED, BOOKS)]
 
 
 def workload_of(scenario: Scenario) -> Workload:
     """What a scenario needs."""
     numbers = {int(s.definition[4:]) for s in scenario.starts if s.definition.startswith("flow")}
-    return Workload(
-        [*_fixed(), *(definition(number) for number in sorted(numbers))], FUNCTIONS, ACTIVITIES
-    )
+    definitions = [*_fixed(), *(definition(number) for number in sorted(numbers))]
+    activities = INSIDE if scenario.store == "sqlite" else ACTIVITIES
+    return Workload(definitions, FUNCTIONS, activities, audit=booked)
 
 
 def scenario_of(
@@ -80,6 +106,10 @@ def scenario_of(
     chance = Random(f"scenario {seed}")
     count = chance.choice([3, 6, 10, 16])
     starts = [_start(chance, seed, number, only) for number in range(runs or count)]
+    if seed % 16 in (7, 11) and not only:  # on SQLite: what is inside of transactions
+        for number, start in enumerate(starts[::2]):
+            name = ("books", "fn_book")[number % 2]
+            starts[2 * number] = replace(start, definition=name, input={"n": start.input["n"]})
     nodes = chance.choice([1, 2, 2, 3])
     return Scenario(
         seed=seed,
@@ -87,6 +117,7 @@ def scenario_of(
         nodes=nodes,
         starts=starts,
         deeds=_deeds(chance, starts),
+        schedules=_schedules(chance, seed, only),
         faults=_faults(chance, nodes),
         cache_runs=chance.choice([0, 3, 1000, 1000, 1000]),
         tasks_max=chance.choice([1, 3, 1000, 1000]),
@@ -100,7 +131,7 @@ def _start(chance: Random, seed: int, number: int, only: Sequence[str]) -> Start
     elif kind < 0.4:
         name = f"flow{chance.randrange(POOL)}"
     elif kind < 0.55:
-        name = chance.choice(["five", "nap"])
+        name = chance.choice(["five", "nap", "asked", "books"])
     else:
         name = chance.choice(STARTED).__name__
     id = "run" if number == 0 else f"s{seed}-{number}"
@@ -108,6 +139,17 @@ def _start(chance: Random, seed: int, number: int, only: Sequence[str]) -> Start
     if not name.startswith("fn_"):
         given["items"] = [1, 2, 3][: chance.randrange(4)]
     return Start(round(chance.random() * 6, 3), id, name, given)
+
+
+def _schedules(chance: Random, seed: int, only: Sequence[str]) -> list[Timetable]:
+    if only or chance.random() > 0.2:
+        return []
+    name = chance.choice(["five", "nap", "fn_steps", "fn_nap", "fn_cart"])
+    until = chance.choice([12.0, 20.0, 28.0])
+    overlap = chance.choice(OVERLAPS)
+    every = chance.choice([3.0, 4.0, 7.0])
+    at = round(chance.random() * 4, 3)
+    return [Timetable(at, f"plan{seed}", name, every, until, overlap, {"n": 1})]
 
 
 def _deeds(chance: Random, starts: list[Start]) -> list[Deed]:
@@ -143,7 +185,7 @@ def _amount(chance: Random, kind: str) -> float:
             return float(chance.choice([0, 3, 20, 60, 200]) + chance.randrange(20))
         case "jump":
             return chance.choice([-30.0, -2.0, 0.5, 7.0, 40.0])
-        case "stall":
+        case "stall" | "cut":
             return chance.choice([0.5, 3.0, 9.0])
         case "late":
             return chance.random() * 3

@@ -61,6 +61,8 @@ class Attempts:
         """Definitions that an operator has paused: no attempt of their runs is begun."""
         self._held: dict[str, dict[str, None]] = {}
         """Runs that have something to begin and belong to those, by definition."""
+        self._lapsed: dict[str, None] = {}
+        """Runs that have something to begin, once the lease is renewed."""
         self._busy: dict[str, int] = {}
         """How many of those a run has: it stays in memory while it has any."""
         self._jobs: dict[Ticket, Job] = {}
@@ -180,10 +182,17 @@ class Attempts:
         self._known.clear()
         self._timed.clear()
         self._busy.clear()
+        self._lapsed.clear()
         self.unserved.clear()
         self.dispatch.clear()
         for ticket in list(self._jobs):
             self._tell(ticket)
+
+    def renewed(self) -> None:
+        """The lease holds again: what was put off begins."""
+        lapsed, self._lapsed = self._lapsed, {}
+        for run_id in lapsed:
+            self._engine.post(run_id, Item(None))
 
     def working(self) -> bool:
         """An attempt is under way that does not just wait in the event loop."""
@@ -315,6 +324,10 @@ class Attempts:
             # It left the memory because another wrote; loading it again offers what is still wanted.
             self._drop(ticket)
             engine.post(ticket[0], Item(None))
+            return False
+        if engine.lease_until < engine.clock.ticks():
+            self._lapsed[ticket[0]] = None
+            self._drop(ticket)
             return False
         if self.paused and entry.row.definition in self.paused and not ticket[3]:
             self._held.setdefault(entry.row.definition, {})[ticket[0]] = None

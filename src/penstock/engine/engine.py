@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, TypeVar
 
 from penstock.core.functions import FUNCTION, FunctionPlan
@@ -92,6 +93,8 @@ class Engine:
         self._settled = asyncio.Event()
         """Set unless runs are being taken over."""
         self.owned_at = 0.0
+        self.lease_until = inf
+        """By `clock.ticks()`: from then on another process may own the database, and nothing more is begun here (SPEC 4.8)."""
         self.broken: BaseException | None = None
         self.timers = Timers(clock)
         self.plans: dict[tuple[str, str], Plan] = {}
@@ -223,6 +226,7 @@ class Engine:
     def own(self, owner: Owner, position: int) -> None:
         """This process is the owner from now on; what it remembers may be old."""
         self.owner, self.position, self.owned_at = owner, position, self.clock.ticks()
+        self.lease_until = inf
         self.effects.take_over()
         self._settled.clear()
         self.open_runs = 0
@@ -231,6 +235,11 @@ class Engine:
         self.cache.clear()
         self.programs.clear()
         self.newest.clear()
+
+    def renewed(self, until: float) -> None:
+        """The lease holds until then; what was not begun because it had run out is looked at now."""
+        self.lease_until = until
+        self.attempts.renewed()
 
     async def tell_owner(self, run_ids: list[str]) -> None:
         """Before the callers are answered, as they may be gone right after."""

@@ -108,6 +108,7 @@ class Ownership:
         head = await engine.store.head()
         # Only if it cannot be had at once: a process that is dead owns nothing, however long it has been silent.
         saying = engine.clock.call_later(SAY_SECONDS, lambda: self._say_who_is_silent(before))
+        asked = engine.clock.ticks()
         try:
             owner = await engine.store.claim(engine.node, self._address)
         finally:
@@ -120,6 +121,7 @@ class Ownership:
         # From here on whatever the store does not give now is done by `_keep`, and in the same way.
         engine.own(owner, head)
         if self._keeping:
+            engine.lease_until = asked + LEASE_SECONDS
             self._renewing = asyncio.get_running_loop().create_task(
                 self._renew(owner.token), name="penstock.lease"
             )
@@ -226,9 +228,11 @@ class Ownership:
                     engine.timers.look()  # the clock was set forth, or the machine slept
                 owner = self._owned(token)
                 if owner is not None:
+                    asked = engine.clock.ticks()
                     pulse = self._pulse = await engine.store.pulse(owner)
                     if self._owned(token) is not None:
                         engine.owner = pulse.owner
+                        engine.renewed(asked + LEASE_SECONDS)
             except Fenced as error:
                 engine.lost_ownership(error)
             except StoreError as error:

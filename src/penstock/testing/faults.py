@@ -38,6 +38,7 @@ KINDS = {
     "unsure": "commits fail for `amount` seconds, and some of them are done all the same",
     "full": "the disk is full for `amount` seconds",
     "partition": "nodes do not hear of each other for `amount` seconds",
+    "cut": "a node does not reach the store for `amount` seconds, and lives on",
     "late": "the result of an attempt arrives once more, `amount` seconds later",
     "deaf": "callers do not hear the answers that they are given for `amount` seconds, and ask again",
 }
@@ -78,6 +79,7 @@ class Trouble:
         """How long the store takes before it begins, or until its answer is there; 0: no time at all."""
         draw = self.chance.random()
         if draw < self.slow:
+            self.counts["slow answers"] += 1
             return self.chance.random() * SLOW_SECONDS_MAX
         return 0.002 * draw if draw > 0.6 else 0.0
 
@@ -188,7 +190,7 @@ class NodeHints:
             del self._listeners[self._node.name]
 
 
-PLAIN = frozenset({"stats", "describe", "transactions", "name", "path"})
+PLAIN = frozenset({"stats", "describe", "name", "path"})
 WRITES = frozenset(
     {
         "append",
@@ -212,6 +214,7 @@ class FaultyStore:
         self.store, self._node, self._trouble = store, node, trouble
         self._plain = isinstance(store, MemoryStore)
         """Without a file that could be full."""
+        self.transactions: Any = None
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.store, name)
@@ -228,12 +231,13 @@ class FaultyStore:
         node = self._node
 
         async def commit() -> list[Appended | Exception]:
+            newest = node.simulation.disk.token()
             results: list[Appended | Exception] = await self.store.append(appends)
             for append, result in zip(appends, results, strict=True):
                 if isinstance(result, Appended):
-                    node.judge.appended(node, append)
+                    node.judge.appended(node, append, newest)
                     if append.also is not None:
-                        node.judge.appended(node, append.also)
+                        node.judge.appended(node, append.also, newest)
                 else:
                     self._trouble.counts[f"appends refused: {type(result).__name__}"] += 1
             return results
@@ -251,6 +255,10 @@ class FaultyStore:
         delay = trouble.delay()
         if delay:
             await asyncio.sleep(delay)
+        if self._node.cut_off:
+            trouble.counts["asked in vain while cut off"] += 1
+            await asyncio.sleep(trouble.chance.random() * SLOW_SECONDS_MAX)
+            raise StoreError("the simulated node does not reach its store")
         if trouble.failing and trouble.chance.random() < trouble.failing:
             trouble.counts["store failures"] += 1
             raise StoreError("the simulated store fails")

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
+
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.functions import FUNCTION, FunctionPlan
 from penstock.core.invariants import broken
 from penstock.core.plan import Plan
+from penstock.core.values import decode
 from penstock.model import events as e
 from penstock.model.codec import decode_event, encode_run
 from penstock.model.job import Done, Job, Outcome
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 OF_ATTEMPTS = (
     e.TaskCompleted, e.TaskFailed, e.TaskRetried, e.TaskLost, e.TaskStarted, e.TaskDeferred, e.TaskProgressed,
 )  # fmt: skip
+OF_OWNERS = (
+    *OF_ATTEMPTS, e.UndoCompleted, e.UndoRetried, e.UndoStarted, e.UndoLost, e.UndoFailed, e.TimerFired, e.Advanced,
+)  # fmt: skip
+"""What only the owner may say, unless somebody did it by hand."""
 OF_UNDOS = (e.UndoCompleted, e.UndoRetried, e.UndoStarted, e.UndoLost, e.UndoFailed)
 Name = tuple[str, int]
 """A run's id and generation."""
@@ -39,13 +46,15 @@ class Broken(Exception):
 class Shadow:
     """One generation of a run, folded from what was stored."""
 
-    __slots__ = ("completed", "flow", "hash", "open", "payloads")
+    __slots__ = ("completed", "flow", "heard", "open", "payloads")
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.payloads: list[bytes] = []
         self.completed: set[str] = set()
         """Keys of tasks whose completion is recorded."""
+        self.heard: set[str] = set()
+        """Ids of messages that are in the history."""
         self.open = True
 
 
@@ -60,10 +69,14 @@ class Judge:
         self.plans: dict[tuple[str, str], Plan] = {}
         self.accepted: dict[str, set[str]] = {}
         """Ids of commands and messages that are in a run's histories."""
+        self.answers: dict[str, dict[str, tuple[bytes, str]]] = {}
+        """Recorded answers to updates: what was given, or why it was refused."""
         self.outputs: dict[tuple[str, int, str, int, bool], list[bytes]] = {}
         """What the world gave, by run, generation, key, attempt and whether it was an undo."""
         self.keys: dict[str, tuple[str, int, str, bool]] = {}
         """Idempotency keys, and whose they are."""
+        self._begun: set[tuple[str, int, str, bool, int]] = set()
+        """Attempts: each has its number, and begins at most once, whatever happens to its process."""
         self.events = 0
         self.attempts = 0
         self._digest = sha256()
@@ -75,8 +88,8 @@ class Judge:
 
     # --- what was stored -------------------------------------------------------------------------------------
 
-    def appended(self, node: Node, append: Append) -> None:
-        """Right after the commit, before anybody else knows of it."""
+    def appended(self, node: Node, append: Append, newest: int) -> None:
+        """Right after the commit, before anybody else knows of it; `newest` is the owner's token from before it."""
         row = append.row
         name = row.id, row.generation
         shadow = self.shadows.get(name)
@@ -84,9 +97,15 @@ class Judge:
             shadow = self.shadows[name] = Shadow(self._flow(row))
             self.newest[row.id] = max(row.generation, self.newest.get(row.id, 0))
         flow = shadow.flow
+        copied = append.expected == 0 and row.generation > 1  # of the generation before
+        if append.token is not None and append.token < newest:
+            self._broken(shadow, f"an append with token {append.token}, and there is a newer owner")
         for payload in append.payloads:
             event = decode_event(payload)
             self._before(shadow, event)
+            alone = append.token is None and not copied and isinstance(event, OF_OWNERS)
+            if alone and getattr(event, "by", None) is None:
+                self._broken(shadow, f"{event.type} is the owner's to say, and has no token")
             try:
                 evolve(flow, event)
             except Exception as error:
@@ -159,7 +178,15 @@ class Judge:
             case e.RunReset():
                 shadow.completed.clear()
             case e.CommandAccepted() | e.SignalReceived() if event.id:
+                if isinstance(event, e.SignalReceived) and event.id in shadow.heard:
+                    self._broken(shadow, f"message {event.id} is received twice")
+                shadow.heard.add(event.id)
                 self.accepted.setdefault(shadow.flow.run.id, set()).add(event.id)
+            case e.UpdateAnswered():
+                answers = self.answers.setdefault(shadow.flow.run.id, {})
+                answer = bytes(event.output), event.refused
+                if answers.setdefault(event.id, answer) != answer:
+                    self._broken(shadow, f"update {event.id} is answered twice, and otherwise")
             case _:
                 pass
 
@@ -202,6 +229,12 @@ class Judge:
         execute again what is recorded, or begin what is not."""
         self.attempts += 1
         whose = job.run_id, job.generation, job.key, job.undo
+        if not owns:
+            node.simulation.counts["attempts begun by who was taken over from"] += 1
+        elif (*whose, job.attempt) in self._begun:
+            self.note(f"attempt {job.attempt} of `{job.key}` of run {job.run_id} begins twice")
+        else:
+            self._begun.add((*whose, job.attempt))
         if self.keys.setdefault(job.idempotency_key, whose) != whose:
             self.note(f"two tasks have the idempotency key {job.idempotency_key}")
         shadow = self.shadows.get((job.run_id, job.generation))
@@ -239,6 +272,14 @@ class Judge:
             self.note(f"run {run_id} is answered for, and is not on disk")
         elif command_id and command_id not in self.accepted.get(run_id, ()):
             self.note(f"command {command_id} to run {run_id} is answered, and is not on disk")
+
+    def replied(self, run_id: str, update_id: str, answer: Any) -> None:
+        """A caller has the answer to its update: it is what is on disk."""
+        recorded = self.answers.get(run_id, {}).get(update_id)
+        if recorded is None:
+            self.note(f"update {update_id} of run {run_id} is answered, and is not on disk")
+        elif recorded[1] or decode(Raw(recorded[0])) != answer:
+            self.note(f"update {update_id} of run {run_id} is answered otherwise than recorded")
 
     # --- at the end ------------------------------------------------------------------------------------------
 

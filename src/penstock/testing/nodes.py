@@ -18,6 +18,7 @@ from penstock.sdk.tap import close_tap
 from penstock.sdk.worker import LocalActivities
 from penstock.sdk.workflow import Entry, Registry
 from penstock.testing.faults import FaultyStore, NodeClock, NodeHints
+from penstock.testing.transacting import FaultyTransactions, WatchedTransaction
 
 if TYPE_CHECKING:
     from penstock.testing.simulator import Simulation
@@ -58,8 +59,18 @@ class WatchedActivities(LocalActivities):
         for entry in entries:
             self._entries[entry.name] = entry
 
+    def perform(self, job: Job) -> Outcome:
+        """A transactional activity, inside of a commit."""
+        node = self.node
+        node.judge.begun(node, job, owns=node.owns())
+        outcome = super().perform(job)
+        node.judge.gave(job, outcome)
+        return outcome
+
     def bury(self) -> None:
         """Its process is gone, and nobody closed it."""
+        if self._beside is not None:
+            self._beside.close()
         if self._tapped:
             self._tapped = False
             close_tap()
@@ -79,6 +90,10 @@ class Node:
         self.jobs: dict[tuple[str, int, str, int, bool], Job] = {}
         self.asked: dict[asyncio.Future[Any], None] = {}
         self.opened = False
+        self.cut_off = False
+        """It does not reach the store."""
+        self.transactions: dict[WatchedTransaction, None] = {}
+        """Those of activities that are open."""
         self.store = simulation.disk.store(self.clock.now)
         work, scenario = simulation.workload, simulation.scenario
         self.worker = WatchedActivities(
@@ -86,8 +101,13 @@ class Node:
         )
         self.worker.serve(work.entries)
         self.worker.node = self
+        store = FaultyStore(self.store, self, simulation.trouble)
+        if self.store.transactions is not None:
+            store.transactions = FaultyTransactions(
+                self.store.transactions, self, simulation.trouble
+            )
         self.core = core = Core(
-            FaultyStore(self.store, self, simulation.trouble),  # type: ignore[arg-type]
+            store,  # type: ignore[arg-type]
             self.worker,
             self.clock,
             bus=MemoryBus(self.clock),
@@ -132,6 +152,8 @@ class Node:
         """Nothing of it goes on, and whoever waits for it is told."""
         simulation = self.simulation
         simulation.loop.kill(self.place)
+        for transaction in list(self.transactions):
+            transaction.cut()
         simulation.disk.crashed(self.store)
         simulation.listeners.pop(self.name, None)
         for future in list(self.asked):

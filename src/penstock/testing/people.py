@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.owed import reasons
 from penstock.errors import NotFound, PenstockError, Rejected
+from penstock.policy.calendars import moments
+from penstock.policy.overlap import run_id
+from penstock.ports.schedules import ScheduleView
 from penstock.sdk.client import Engine
+from penstock.testing.faults import NOON
 from penstock.testing.nodes import NodeDied
-from penstock.testing.scenario import Deed, Start
+from penstock.testing.scenario import Deed, Start, Timetable
 
 if TYPE_CHECKING:
     from penstock.testing.simulator import Simulation
@@ -19,6 +24,8 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 2.0
 """How often people look whether a run waits for them."""
+ASKED = "ask"
+"""A signal whose name begins so is awaited as an update."""
 UNNAMED = ("snapshot", "submit", "publish", "retry", "reset")
 """Acts whose ids are not in the history of the run that they are about."""
 
@@ -28,6 +35,9 @@ class People:
         self._simulation = simulation
         self._judge, self._trouble = simulation.judge, simulation.trouble
         self._chance, self._counts = simulation.chance, simulation.counts
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        """Updates under way, by run."""
+        self._made: list[ScheduleView] = []
 
     async def ask(self, work: Callable[[Engine], Awaitable[T]]) -> T:
         """Of any node, until one answers and the answer is heard; Rejected and NotFound are answers."""
@@ -56,6 +66,38 @@ class People:
         )
         self._judge.answered(start.id)
 
+    async def scheduling(self, table: Timetable) -> None:
+        await asyncio.sleep(table.at)
+        until = datetime.fromtimestamp(NOON + table.until, UTC)
+
+        async def work(engine: Engine) -> ScheduleView:
+            return await engine.schedules.create(
+                table.id, table.definition, table.input, every=table.every, until=until, overlap=table.overlap
+            )  # fmt: skip
+
+        try:
+            made = await self.ask(work)
+        except Rejected:
+            return  # its clock was set forth: all of it would be in the past
+        self._counts["schedules"] += 1
+        self._made.append(made)
+
+    async def missed(self) -> list[str]:
+        """What schedules have not done; every moment is decided once, and what is started is a run of that name."""
+        found: list[str] = []
+        for made in self._made:
+            now = await self.ask(lambda engine, id=made.id: engine.schedules.get(id))
+            due = {run_id(made.id, each) for each in moments(made.timing, made.created_at)}
+            runs = {id for id in self._judge.newest if id.startswith(f"{made.id}/")}
+            runs = {id for id in runs if self._judge.run(id).parent is None}
+            said = now.counts
+            decided = said.started + said.skipped
+            if now.buffered or decided != len(due):
+                found.append(f"schedule {made.id} has decided {decided} of {len(due)} moments")
+            elif len(runs) != said.started or not runs <= due:
+                found.append(f"schedule {made.id} says {said.started} runs, and has {len(runs)}")
+        return found
+
     async def doing(self, deed: Deed) -> None:
         await asyncio.sleep(deed.at)
         if deed.run not in self._judge.newest:
@@ -73,9 +115,11 @@ class People:
         keys = [each.key for each in reasons(now) if each.key] or ["nothing"]
         key = keys[int(drawn * len(keys))]
 
-        async def work(engine: Engine) -> None:
+        async def work(engine: Engine) -> Any:
             run = await engine.get(id)
             match act:
+                case "update":
+                    return await run.update(name, payload, command_id=command)
                 case "signal":
                     await run.signal(name, payload, message_id=command)
                 case "snapshot":
@@ -97,9 +141,11 @@ class People:
                     await getattr(run, act)(command_id=command)
 
         try:
-            await self.ask(work)
+            answer = await self.ask(work)
         except (Rejected, NotFound):
             return
+        if act == "update":
+            self._judge.replied(id, command, answer)
         if act not in UNNAMED:
             self._judge.answered(id, command)
 
@@ -110,13 +156,28 @@ class People:
             for id in self._judge.open_runs():
                 await self._give(id)
 
+    def _update(self, id: str, name: str) -> None:
+        """Somebody asks the run something, and waits for the answer beside all else."""
+        work = self.do(id, "update", name, int(self._chance.random() * 5))
+        task = self._simulation.loop.create_task(work, name=f"update of {id}")
+        self._asking[id] = task
+        task.add_done_callback(lambda _: self._asking.pop(id, None))
+
+    @property
+    def asking(self) -> list[asyncio.Task[None]]:
+        """Updates that are not answered."""
+        return list(self._asking.values())
+
     async def _give(self, id: str) -> None:
         run = self._judge.run(id)
         for reason in reasons(run):
             match reason.kind:
                 case "signal":
                     name = next((n for n, keys in run.waiters.items() if reason.key in keys), "")
-                    if name and self._chance.random() < 0.6:
+                    if name.startswith(ASKED):
+                        if id not in self._asking:
+                            self._update(id, name)
+                    elif name and self._chance.random() < 0.6:
                         more = self._chance.random() < 0.5
                         await self.do(
                             id, "signal", name, int(self._chance.random() * 5) if more else None

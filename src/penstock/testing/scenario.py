@@ -39,6 +39,20 @@ class Deed(Struct, frozen=True):
     payload: Any = None
 
 
+class Timetable(Struct, frozen=True):
+    """A schedule that somebody makes."""
+
+    at: float
+    id: str
+    definition: str
+    every: float
+    """Seconds between two runs."""
+    until: float
+    """Seconds after `NOON`: no run from then on."""
+    overlap: str = "allow"
+    input: Any = None
+
+
 class Scenario(Struct, frozen=True):
     """All that a simulation depends on, beside the code."""
 
@@ -47,6 +61,7 @@ class Scenario(Struct, frozen=True):
     nodes: int = 1
     starts: Sequence[Start] = ()
     deeds: Sequence[Deed] = ()
+    schedules: Sequence[Timetable] = ()
     faults: Sequence[Fault] = ()
     cache_runs: int = 1000
     tasks_max: int = 1000
@@ -63,6 +78,8 @@ class Workload(Struct):
     functions: Callable[[Sequence[Any]], Functions] = Functions
     """What makes programs of the workflow functions."""
     secrets: Callable[[str], str | None] | None = None
+    audit: Callable[[Any], Sequence[str]] | None = None
+    """Given the Simulation at its end, what is wrong with the world."""
 
 
 class Result(Struct):

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from penstock.testing.faults import Fault
-from penstock.testing.scenario import Deed, Result, Scenario, Start
+from penstock.testing.scenario import Deed, Result, Scenario, Start, Timetable
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ class Shrinking:
             scenario = self._fewer(scenario, scenario.faults, _with_faults)
             scenario = self._fewer(scenario, scenario.starts, _with_starts)
             scenario = self._fewer(scenario, scenario.deeds, _with_deeds)
+            scenario = self._fewer(scenario, scenario.schedules, _with_schedules)
             for nodes in range(1, scenario.nodes):
                 smaller = replace(scenario, nodes=nodes)
                 if self._fails(smaller):
@@ -81,6 +82,10 @@ def _with_deeds(scenario: Scenario, deeds: Sequence[Deed]) -> Scenario:
     return replace(scenario, deeds=deeds)
 
 
+def _with_schedules(scenario: Scenario, schedules: Sequence[Timetable]) -> Scenario:
+    return replace(scenario, schedules=schedules)
+
+
 def _with_starts(scenario: Scenario, starts: Sequence[Start]) -> Scenario:
     ids = {start.id for start in starts}
     deeds = [deed for deed in scenario.deeds if deed.run in ids]
@@ -88,4 +93,5 @@ def _with_starts(scenario: Scenario, starts: Sequence[Start]) -> Scenario:
 
 
 def _size(scenario: Scenario) -> int:
-    return len(scenario.faults) + len(scenario.starts) + len(scenario.deeds) + scenario.nodes
+    parts = (scenario.faults, scenario.starts, scenario.deeds, scenario.schedules)
+    return sum(map(len, parts)) + scenario.nodes

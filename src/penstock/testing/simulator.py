@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from random import Random
@@ -24,12 +24,20 @@ from penstock.testing.judging import Judge
 from penstock.testing.loop import SimulationLoop
 from penstock.testing.nodes import Node, NodeDied
 from penstock.testing.people import People
-from penstock.testing.scenario import Deed, Result, Scenario, Start, Workload, definition_row
+from penstock.testing.scenario import (
+    Deed,
+    Result,
+    Scenario,
+    Start,
+    Timetable,
+    Workload,
+    definition_row,
+)
 from penstock.testing.sealing import heard_by, sealed
 from penstock.testing.stores import Disk, disk_of
 
 __all__ = [
-    "Deed", "Fault", "Result", "Scenario", "Simulation", "Start", "Workload", "definition_row", "simulate",
+    "Deed", "Fault", "Result", "Scenario", "Simulation", "Start", "Timetable", "Workload", "definition_row", "simulate",
 ]  # fmt: skip
 
 LATE_KEPT = 40
@@ -89,11 +97,24 @@ class Simulation:
         await self._found()
         self.nodes = [self._begin(number) for number in range(self.scenario.nodes)]
         loop, people = self.loop, self.people(self)
-        acts = [loop.create_task(people.starting(each)) for each in self.scenario.starts]
-        acts += [loop.create_task(people.doing(each)) for each in self.scenario.deeds]
-        faults = [loop.create_task(self._breaking(each)) for each in self.scenario.faults]
+        acts = [
+            loop.create_task(people.starting(each), name=f"the start of {each.id}")
+            for each in self.scenario.starts
+        ]
+        acts += [
+            loop.create_task(people.doing(each), name=f"{each.act} of {each.run}")
+            for each in self.scenario.deeds
+        ]
+        acts += [
+            loop.create_task(people.scheduling(each), name=f"the schedule {each.id}")
+            for each in self.scenario.schedules
+        ]
+        faults = [
+            loop.create_task(self._breaking(each), name=f"{each.kind} of node {each.node}")
+            for each in self.scenario.faults
+        ]
         beside = [loop.create_task(people.attend()), loop.create_task(self._watch())]
-        over = loop.create_task(self._over(acts, faults))
+        over = loop.create_task(self._over(people, acts, faults))
         alarm = loop.create_future()
         self.judge.alarm = lambda: None if alarm.done() else alarm.set_result(None)
         try:
@@ -126,26 +147,59 @@ class Simulation:
             if self.loop.steps > self.steps_max:
                 self.judge.note(f"not over after {self.steps_max:,} steps")
 
-    async def _over(self, acts: Sequence[Awaitable[Any]], faults: Sequence[Awaitable[Any]]) -> None:
+    async def _over(
+        self,
+        people: People,
+        acts: Sequence[asyncio.Task[None]],
+        faults: Sequence[asyncio.Task[None]],
+    ) -> None:
         """Until nothing breaks any more and all runs have ended."""
-        await asyncio.gather(*faults)
+        await self._ended(
+            faults, [each.at + each.amount for each in self.scenario.faults], "is not over"
+        )
         self.raging = False
         self.trouble.heal()
         for node in self.nodes:
             node.place.fuse = -1
             node.clock.offset = self.nodes[0].clock.offset  # somebody sets them right
             self.loop.stall(node.place, False)
-        await asyncio.gather(*acts)
+        plays = self.scenario
+        begun = [each.at for each in (*plays.starts, *plays.deeds, *plays.schedules)]
+        await self._ended(acts, begun, "is not answered")
+        if plays.schedules:
+            over = max(each.until for each in plays.schedules) - self.nodes[0].clock.offset
+            await asyncio.sleep(over - self.loop.time())
         seen, since = -1, self.loop.time()
-        while self.judge.open_runs():
+        while left := self.judge.open_runs() or await people.missed():
             if self.judge.events != seen:
                 seen, since = self.judge.events, self.loop.time()
             if self.loop.time() > since + self.patience:
-                for id in self.judge.open_runs()[:3]:
-                    why = "; ".join(each.message for each in reasons(self.judge.run(id)))
-                    self.judge.note(f"run {id} does not end: {why}")
+                for each in left[:3]:
+                    self.judge.note(self._why(each))
                 return
             await asyncio.sleep(0.25)
+        await self._ended(people.asking, [], "is not answered")
+
+    def _why(self, left: str) -> str:
+        """Why it does not end, if it is a run."""
+        if left not in self.judge.newest:
+            return left
+        return f"run {left} does not end: " + "; ".join(
+            each.message for each in reasons(self.judge.run(left))
+        )
+
+    async def _ended(
+        self, works: Sequence[asyncio.Task[None]], begun: Sequence[float], otherwise: str
+    ) -> None:
+        """Until all of them are over; one that is not in time is told of by its name."""
+        if works:
+            left = max(begun, default=0.0) + self.patience - self.loop.time()
+            _, open = await asyncio.wait(works, timeout=max(self.patience, left))
+            for each in works:
+                if each in open:
+                    self.judge.note(f"{each.get_name()} {otherwise}")
+                else:
+                    each.result()
 
     async def _close(self) -> None:
         """In order; then what is on disk is what the judge has seen."""
@@ -163,6 +217,9 @@ class Simulation:
             if stored != shadow.payloads:
                 self.judge.note(f"run {id}: what is on disk is not what was stored")
         await store.close()
+        if self.workload.audit is not None:
+            for problem in self.workload.audit(self):
+                self.judge.note(problem)
 
     # --- nodes -----------------------------------------------------------------------------------------------
 
@@ -221,8 +278,13 @@ class Simulation:
                     await asyncio.sleep(fault.amount)
                     self.loop.stall(node.place, False)
             case "jump":
-                self.counts["clock jumps"] += 1
+                self.counts[f"clock jumps {'forth' if fault.amount > 0 else 'back'}"] += 1
                 node.clock.offset += fault.amount
+            case "cut":
+                self.counts["nodes cut off"] += 1
+                node.cut_off = True
+                await asyncio.sleep(fault.amount)
+                node.cut_off = False
             case "late":
                 await self._late(fault.amount)
             case "slow" | "failing" | "unsure" | "deaf":

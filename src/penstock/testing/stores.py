@@ -45,6 +45,10 @@ class Disk(Protocol):
         """Of the newest owner."""
         ...
 
+    def holds(self, append: Append) -> bool:
+        """The newest of its run, whatever its writer was told, who asks at once."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -132,6 +136,9 @@ class MemoryDisk:
 
     def token(self) -> int:
         return self._first.token()
+
+    def holds(self, append: Append) -> bool:
+        return False  # there are no transactions whose answer could be lost
 
     def close(self) -> None:
         MemoryStore.forget(self._name)
@@ -224,6 +231,16 @@ class SqliteDisk:
     def token(self) -> int:
         owner = ownership.shown(self._keeper)
         return 0 if owner is None else owner.token
+
+    def holds(self, append: Append) -> bool:
+        row = append.row
+        text = "SELECT revision FROM runs WHERE id = ? AND generation = ?"
+        found = self.rows(text, row.id, row.generation)
+        return found == [(row.revision,)]
+
+    def rows(self, text: str, *given: Any) -> list[tuple[Any, ...]]:
+        """What is in the database."""
+        return self._keeper.execute(text, given).fetchall()
 
     def close(self) -> None:
         self._keeper.close()
