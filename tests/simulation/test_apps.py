@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import importlib.util
 import random
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import msgspec
+import pydantic
 import pytest
 
 from penstock import Context, Fail, Retry, activity, current, workflow
 from penstock.dsl.load import load_file
 from penstock.errors import Rejected
+from penstock.sdk.values import decoder_of_hint, encode_value
 from penstock.testing import World, does, invariant, simulate
+from penstock.testing.drawing import shape_of
 from penstock.testing.plugin import penstock_simulate  # noqa: F401  (a fixture)
 from penstock.testing.reporting import Report
 
@@ -279,6 +285,44 @@ def test_own_code_runs_in_simulated_time_and_a_year_passes_in_a_moment() -> None
     assert report.counts["runs completed"] > 5
     assert report.counts["simulated seconds"] > 300 * 86400
     assert time.monotonic() - began < 20
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Cat(msgspec.Struct, tag=True):
+    lives: int
+
+
+class Dog(msgspec.Struct, tag=True):
+    born: datetime
+
+
+class Model(pydantic.BaseModel):
+    name: Annotated[str, pydantic.Field(min_length=3)]
+    when: datetime
+    more: list[Model] = []
+
+
+TYPES: list[Any] = [
+    int, float, str, bool, type(None), datetime, date, timedelta, Decimal, UUID, bytes, Colour, set[int], tuple[int, str],
+    dict[int, str], Parcel, Cat | Dog, list[dict[str, Dog | None]], Literal["a", 2], Model, list[Model],
+    Annotated[int, msgspec.Meta(ge=5, le=7)], Annotated[str, msgspec.Meta(pattern="^[a-z]{3}$")],
+    Annotated[list[Decimal], msgspec.Meta(min_length=2)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("annotation", TYPES, ids=str)
+def test_values_fit_their_types(annotation: Any) -> None:
+    shape = shape_of(annotation)
+    assert shape is not None
+    drawn = [shape.draw(random.Random(seed), "word", (100, "known")) for seed in range(30)]
+    for value in drawn:
+        decoder_of_hint(annotation)(encode_value(value))
+    if annotation is not type(None) and "pattern" not in str(annotation):
+        assert len({msgspec.json.encode(value) for value in drawn}) > 1
 
 
 def test_stubs_and_inputs_are_drawn_from_types() -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any, cast
 
+import msgspec
+
 from penstock.expr.schema import Schema, compile_schema
 from penstock.sdk.signatures import schema_of
+from penstock.sdk.values import decoder_of_hint
 from penstock.verify.samples import DEPTH_MAX, FORMATS, resolve, sample
 from penstock.verify.texts import texts
 
 ITEMS_MAX = 3
 NUMBER_MAX = 12
 """Numbers are small: a workflow may count to one."""
+MENDED_MAX = 20
 HINTED = 0.25
 """How often a value is one that the code compares with."""
 
@@ -22,8 +28,9 @@ HINTED = 0.25
 class Shape:
     """A JSON Schema, looked at once."""
 
-    def __init__(self, schema: Any) -> None:
-        self.schema = schema
+    def __init__(self, schema: Any, read: Callable[[bytes], Any] | None = None) -> None:
+        """`read` says more than the schema can: what is a moment, or a decimal."""
+        self.schema, self._read = schema, read
         self._check: Schema | None
         try:
             self._check = compile_schema(schema)
@@ -38,16 +45,84 @@ class Shape:
         for _ in range(3):
             value = _Drawer(self.schema, chance, word, known).draw(self.schema, 0)
             if self.accepts(value):
-                return value
+                return value if self._read is None else _mended(value, self._read, chance)
         return sample(self.schema)
+
+
+_PARTS = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+def _mended(value: Any, read: Callable[[bytes], Any], chance: Random) -> Any:
+    """Where reading says that a text is no moment, decimal, …: one that is."""
+    for _ in range(MENDED_MAX):
+        try:
+            read(msgspec.json.encode(value))
+        except Exception as error:
+            text = str(error)
+            told = next((make for words, make in _TEXTS if words in text), None)
+            if told is None:
+                return value
+            value = _with(value, text, told(chance))
+        else:
+            return value
+    return value
+
+
+def _with(value: Any, said: str, other: Any) -> Any:
+    """The value with another text at the place that an error names: `$.when`, `$.items[...]`, or a key of `$`."""
+    at = re.search(r"`\$([^`]*)`", said)
+    path = [] if at is None else [(name, index) for name, index in _PARTS.findall(at[1])]
+    return _put(value, path, other, key="`key` in" in said)
+
+
+def _put(value: Any, path: list[tuple[str, str]], other: Any, *, key: bool) -> Any:
+    if not path:
+        if key and isinstance(value, dict):
+            return {str(n): each for n, each in enumerate(cast("dict[str, Any]", value).values())}
+        return other
+    (name, index), rest = path[0], path[1:]
+    if isinstance(value, dict):
+        held = cast("dict[str, Any]", value)
+        names = [name] if name in held else list(held)
+        return {n: _put(v, rest, other, key=key) if n in names else v for n, v in held.items()}
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        places = range(len(items)) if index == "..." else [int(index or 0)]
+        return [_put(v, rest, other, key=key) if n in places else v for n, v in enumerate(items)]
+    return value
+
+
+_TEXTS: tuple[tuple[str, Callable[[Random], Any]], ...] = (
+    ("encoded datetime", lambda chance: f"2026-01-{chance.randint(1, 28):02}T12:00:00Z"),
+    ("encoded date", lambda chance: f"2026-01-{chance.randint(1, 28):02}"),
+    ("encoded time", lambda chance: f"{chance.randint(0, 23):02}:00:00Z"),
+    ("decimal", lambda chance: f"{chance.randint(0, 99)}.5"),
+    ("base64", lambda chance: "AAAA" * chance.randint(0, 3)),
+    ("duration", lambda chance: f"P{chance.randint(1, 9)}D"),
+    ("UUID", lambda chance: f"00000000-0000-4000-8000-{chance.randrange(10**12):012}"),
+    ("Expected `int`, got `str` - at `key`", lambda chance: ""),
+)
+"""What an error says of a text, and one that is right."""
+_FORMATS = dict(
+    zip(("date-time", "date", "time", "decimal", "byte", "duration", "uuid"), (make for _, make in _TEXTS), strict=False)
+)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def _shape_of_type(annotation: Any) -> Shape | None:
+    return _shaped(annotation)
+
+
+def _shaped(annotation: Any) -> Shape | None:
     schema = schema_of(annotation)
-    if schema is None and hasattr(annotation, "model_json_schema"):
-        schema = annotation.model_json_schema()
-    return None if schema is None else Shape(schema)
+    if schema is None and "pydantic" in sys.modules:
+        try:
+            schema = sys.modules["pydantic"].TypeAdapter(annotation).json_schema()
+        except Exception:  # pydantic knows nothing of it either
+            schema = None
+        if not schema:
+            return None
+    return None if schema is None else Shape(schema, decoder_of_hint(annotation))
 
 
 def shape_of(annotation: Any) -> Shape | None:
@@ -55,8 +130,7 @@ def shape_of(annotation: Any) -> Shape | None:
     try:
         return _shape_of_type(annotation)
     except TypeError:  # unhashable
-        schema = schema_of(annotation)
-        return None if schema is None else Shape(schema)
+        return _shaped(annotation)
 
 
 class _Drawer:
@@ -138,9 +212,11 @@ class _Drawer:
 
     def _text(self, rules: Mapping[str, Any]) -> str:
         chance = self._chance
-        known = FORMATS.get(str(rules.get("format")))
-        if known:
-            return chance.choice(known)
+        named = str(rules.get("format"))
+        if named in _FORMATS:
+            return _FORMATS[named](chance)
+        if named in FORMATS:
+            return chance.choice(FORMATS[named])
         if isinstance(rules.get("pattern"), str):
             made = list(texts(rules["pattern"], int(rules.get("minLength", 0))))[:5]
             return chance.choice(made) if made else str(sample(rules, self._root))
