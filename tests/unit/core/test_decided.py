@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from penstock.core.identity import remember, repeated
 from penstock.errors import Rejected
 from penstock.model import commands as c
 from penstock.model import events as e
 from penstock.model.failure import Failure
-from penstock.model.run import Undo
+from penstock.model.run import Run, Undo
 from support.world import NOON, Case, World, given
 
 ONE = "tasks:\n  a: {do: x}\n"
@@ -243,6 +244,20 @@ def test_a_command_with_an_id_is_taken_once() -> None:
     )
     later = c.Identified(at=NOON + 86_400, id="k", digest="e", command=c.PauseRun(at=NOON + 86_400))
     assert [event.type for event in run.command(later)] == ["command_accepted", "run_paused"]
+
+
+def test_ten_thousand_ids_are_remembered_and_the_oldest_is_forgotten_first() -> None:
+    run = Run(id="run")
+    run.commands.update({f"{number}": (NOON, "d") for number in range(9_999)})
+
+    remember(run, "new", NOON, "d")
+    assert len(run.commands) == 10_000
+    remember(run, "newer", NOON, "d")
+    assert len(run.commands) == 10_000
+    assert "0" not in run.commands
+    remember(run, "1", NOON, "d")
+    assert list(run.commands)[-1] == "1"
+    assert repeated(run, "2", NOON, "d")
 
 
 # --- waits ---------------------------------------------------------------------------------------------------

@@ -167,6 +167,21 @@ outputs: {o: tasks.n.output}
         "tasks: {a: {do: x}, b: {do: x, after: a}, d: {do: x, after: a}, c: {do: x, after: d}}\nlinks: [{from: b, to: a, when: iteration < 3}, {from: d, to: a, when: iteration < 3}]",
         [("a[1]/a", 1), ("a[1]/b", 1)], {},
     ),
+    "a link out of a loop that stays": (
+        "tasks: {a: {do: x}, b: {do: x, after: a}, d: {do: x, after: a}, c: {do: x, after: b}}\nlinks: [{from: b, to: a, when: iteration < 3}, {from: d, to: a, when: iteration < 3}]",
+        "tasks: {a: {do: x}, b: {do: x, after: a}, d: {do: x, after: a}, c: {do: y, after: b}}\nlinks: [{from: b, to: a, when: iteration < 3}, {from: d, to: a, when: iteration < 3}]",
+        [("a[1]/a", 1), ("a[1]/b", 1)], {},
+    ),
+    "a join of any that has fired and has a link more": (
+        "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [a, b], join: any}}",
+        "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [a, b, c], join: any}}",
+        [("a", 1)], {},
+    ),
+    "a join of all that has fired and has a link more": (
+        "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [a, b], join: all}}",
+        "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, j: {do: x, after: [a, b, c], join: all}}",
+        [("a", 1), ("b", 1)], {},
+    ),
     "a new link to an end that was reached": (
         "tasks: {a: {do: x}, z: {do: x, after: a}, b: {do: x}}",
         "tasks: {a: {do: x}, z: {do: x, after: a}, b: {do: x}, end: {type: end}}\nlinks: [{from: a, to: end}, {from: z, to: end}, {from: b, to: end}]",
