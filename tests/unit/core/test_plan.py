@@ -337,6 +337,40 @@ def test_a_condition_that_is_not_true_or_false_says_so() -> None:
     assert run.failure.message == "condition of `a`: `input` gave int, not true or false"
 
 
+INTEGER = "inputSchema: {type: object, properties: {n: {type: integer}}}\n"
+
+
+def test_an_integer_by_its_schema_is_one_in_conditions_and_in_what_is_undone() -> None:
+    run = given(
+        INTEGER
+        + "tasks: {a: {do: x, conditions: ['input.n % 3 == 1'], compensate: {activity: back, inputs: {v: {template: '${input.n % 3}'}}}}, b: {do: x, after: a}}",
+        {"n": 4.0},
+    )
+    run.complete("a")
+    run.cancel()
+
+    assert run.code == "cancelled"
+    assert bytes(run.run.undo[0].arguments) == b'{"v":1}'
+
+
+def test_what_expressions_give_in_one_step_is_bounded_and_what_was_refused_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.core.inputs.PAYLOAD_BYTES_MAX", 1000)
+    twice = "{v: {template: '${tasks.a.output}'}, w: {template: '${tasks.a.output}'}}"
+    run = given(
+        f"tasks: {{a: {{do: x}}, b: {{do: x, after: a, inputs: {twice}, onError: [{{set: {{seen: '\"yes\"'}}}}]}}, s: {{type: signal}}}}"
+    )
+    run.complete("a", "y" * 750)
+
+    assert run.failure is not None
+    assert (run.code, run.failure.key) == ("payload-too-large", "b")
+    assert run.failure.message == (
+        "inputs of `b`: what expressions give in one step takes more than 1,000 bytes as JSON"
+    )
+    assert run.data == {"seen": "yes"}
+
+
 def test_a_transform_that_fails_says_which_name() -> None:
     run = given("tasks: {t: {type: transform, set: {v: input.no}}}", {"n": 1})
 
@@ -530,6 +564,29 @@ def test_the_config_of_an_added_type_is_looked_at_when_it_is_known(
         values, secrets = run.flow.arguments("a")
         assert values == {"n": 1, CONFIG: {"to": "there"}}
         assert secrets == [("key", "s")]
+
+
+def test_an_added_type_reads_its_inputs_from_where_it_stands() -> None:
+    body = {
+        "tasks": {
+            "start": {"type": "start"},
+            "i": {"type": "acme.copy", "config": {"to": "x"}, "inputs": {"n": {"from": "item"}}},
+            "end": {"type": "end"},
+        },
+        "links": [{"from": "start", "to": "i"}, {"from": "i", "to": "end"}],
+    }
+    definition = Definition(
+        id="d",
+        tasks={
+            "start": Task(type="start"),
+            "m": Task(type="map", config={"items": "[10, 20]", "body": body}),
+            "end": Task(type="end"),
+        },
+        links=(Link(from_="start", to="m"), Link(from_="m", to="end")),
+    )
+    run = World(Plan(definition, Vocabulary(types={"acme.copy": ADDED}))).start()
+
+    assert run.flow.arguments("m[1]/i")[0] == {"n": 20, CONFIG: {"to": "x"}}
 
 
 @pytest.mark.parametrize(
