@@ -152,6 +152,9 @@ def test_what_cannot_be_asked_any_more_is_a_failure_and_not_a_guess() -> None:
     case = _given_up(MAP % (SUB % ", item: {from: item}"), "m[0]/sub")
     assert not case.run.undoing
     assert case.status == "FAILED"
+    assert [fault.code for event in case.events for fault in event.faults.values()] == [
+        "expression-failed"
+    ]
 
 
 def test_a_terminated_run_owes_its_children_the_news_for_ever() -> None:
