@@ -225,6 +225,20 @@ def test_only_an_undo_that_failed_is_resolved(failures: tuple[str, ...], known: 
     assert caught.value.hint == "`why` lists the undos that wait for a decision"
 
 
+def test_undos_that_have_failed_are_listed() -> None:
+    undo = "{activity: back, parallel: true, retry: {attempts: 1}}"
+    run = given(f"tasks:\n  a: {{do: x, compensate: {undo}}}\n  b: {{do: x, compensate: {undo}}}\n  f: {{do: x, after: [a, b]}}\n")  # fmt: skip
+    run.complete("a")
+    run.complete("b")
+    run.fail("f")
+    for key in list(run.undoing):
+        run.fail(key)
+
+    with pytest.raises(Rejected) as caught:
+        resolve(run, "skip", "f")
+    assert caught.value.message == "no undo of `f` has failed in run run; failed: `b`, `a`"
+
+
 def test_attributes_change_by_what_differs_alone() -> None:
     run = given("tasks:\n  a: {do: x}\n", attributes={"one": 1, "two": 2})
 

@@ -195,6 +195,14 @@ outputs: {o: tasks.n.output}
     "a start under another name": (
         "tasks: {a: {do: x}, b: {do: x, after: a}}", "tasks: {go: {type: start}, a: {do: x, after: go}, b: {do: x, after: a}}", [], {},
     ),
+    "passed and part of the result": (
+        "tasks: {a: {do: x}, z: {do: x}}",
+        "tasks: {n: {do: x}, a: {do: x, after: n}, z: {do: x}, end: {type: end}}\nlinks: [{from: n, to: end}, {from: a, to: end}, {from: z, to: end}]", [("z", 1)], {},
+    ),
+    "passed and no part of the outputs": (
+        "tasks: {a: {do: x}, z: {do: x}}\noutputs: {o: '1'}",
+        "tasks: {n: {do: x}, a: {do: x, after: n}, z: {do: x}, end: {type: end}}\nlinks: [{from: n, to: end}, {from: a, to: end}, {from: z, to: end}]\noutputs: {o: '1'}", [("z", 1)], {},
+    ),
     "four in the way": (
         "tasks: {a: {do: x}, b: {do: x}, c: {do: x}, d: {do: x}, e: {do: x}}",
         "tasks: {a: {do: y}, b: {do: y}, c: {do: y}, d: {do: y}, e: {do: y}}", [], {},
