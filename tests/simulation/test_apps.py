@@ -428,8 +428,15 @@ async def asks_again(ctx: Context) -> int:
     return state
 
 
+@workflow(timeout=1800)
+async def gives_up_asking(ctx: Context) -> int:
+    while (state := await ctx.call(one, 1)) != 777:
+        await ctx.sleep(60)
+    return state
+
+
 def test_time_races_and_polling_are_no_mistakes() -> None:
-    report = simulate(clocks_and_races, asks_again, seeds=21)
+    report = simulate(clocks_and_races, asks_again, gives_up_asking, seeds=21)
     assert report.problems == [], list(report.lines())
 
 

@@ -87,11 +87,13 @@ class Trouble:
 class Alarm:
     """What is to be called after a while; sooner if time leaps."""
 
-    __slots__ = ("_clock", "at", "callback", "handle")
+    __slots__ = ("_clock", "at", "callback", "handle", "rest")
 
     def __init__(self, clock: NodeClock, at: float, callback: Callable[[], None]) -> None:
         self._clock, self.at, self.callback = clock, at, callback
         self.handle: asyncio.TimerHandle | None = None
+        self.rest = False
+        """Somebody rests until then, and does nothing meanwhile."""
 
     def cancel(self) -> None:
         if self.handle is not None:
@@ -120,7 +122,7 @@ class NodeClock:
     def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
         return self.call_later(max(0.0, when - self.now()), callback)
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
         alarm = Alarm(self, self._loop.time() + seconds, callback)
         alarm.handle = self._loop.call_later(seconds, alarm.ring)
         self.alarms[alarm] = None
@@ -133,6 +135,7 @@ class NodeClock:
         """As `sleep`, for whom time may leap."""
         future: asyncio.Future[None] = self._loop.create_future()
         alarm = self.call_later(seconds, lambda: None if future.done() else future.set_result(None))
+        alarm.rest = True
         try:
             await future
         finally:

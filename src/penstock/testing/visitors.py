@@ -111,6 +111,16 @@ class Visitors(People):
             play.guessed.setdefault(id, f"what `{word}` brought")
         return True
 
+    def _working(self) -> int:
+        """Attempts that are open, and do not wait for their time."""
+        now = self._play.nodes[0].clock.now()
+        return sum(
+            each.kind == "attempt"
+            or (each.kind == "undo" and (each.due is None or each.due <= now))
+            for id in self._judge.open_runs()
+            for each in reasons(self._judge.run(id))
+        )
+
     def _leap(self) -> None:
         """If nothing happens, time passes until something is due."""
         play = self._play
@@ -123,6 +133,8 @@ class Visitors(People):
             return
         if any(plan is not None and plan >= now for plan in self._plans.values()):
             return
+        if self._working() > sum(alarm.rest for node in play.nodes for alarm in node.clock.alarms):
+            return  # an attempt is not at rest: it begins, does something, or its result is on its way
         left = min((node.clock.left() or 1e18 for node in play.nodes), default=1e18)
         if LEAP_LEAST < left < 1e17:
             seconds = left - 0.01
