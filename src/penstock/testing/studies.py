@@ -21,19 +21,13 @@ from penstock.model import intents as i
 from penstock.testing.apps import App
 from penstock.testing.faults import Fault
 from penstock.testing.findings import Finding, Line, Story
-from penstock.testing.inspection import (
-    Timeouts,
-    count_timeouts,
-    inspected,
-    intents_of,
-    short_timeouts,
-    unmet,
-)
+from penstock.testing.inspection import inspected, intents_of
 from penstock.testing.plays import Play, Setup
 from penstock.testing.pretending import Troupe
 from penstock.testing.scenario import Deed, Result, Scenario, Start
 from penstock.testing.shrinking import Shrinking
 from penstock.testing.telling import outcome, told
+from penstock.testing.timeouts import Timeouts, count_timeouts, short_timeouts, unmet
 
 CALM_EVERY = 5
 SQLITE_EVERY = 8
