@@ -18,7 +18,8 @@ HAPPENED: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "nodes", "retrying",
         (
             ("crashes", "crash|crashes"), ("power losses", "power loss|power losses"), ("restarts", "restart"),
-            ("orderly restarts", "orderly restart"), ("stalls", "stall"), ("clock jumps", "clock jump"),
+            ("orderly restarts", "orderly restart"), ("stalls", "stall"), ("clock jumps forth", "clock set forth|clocks set forth"),
+            ("clock jumps back", "clock set back|clocks set back"),
         ),
     ),
     (
