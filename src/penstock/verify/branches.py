@@ -22,7 +22,7 @@ from penstock.verify.scenario import Scenario, Shows
 from penstock.verify.scopes import place
 from penstock.verify.solver import Answer, Ask, Impossible, Solution, Unknown
 from penstock.verify.tables import written
-from penstock.verify.verification import Proof, Subject
+from penstock.verify.verification import CONDITIONS_PART, Proof, Subject
 
 RULE = "3.3"
 ROAMS = 120
@@ -85,6 +85,13 @@ class Branches:
             branches = [edge for edge in outs if edge.target != default]
         else:
             branches = outs
+        most = self._subject.budget.tasks // CONDITIONS_PART
+        if sum(edge.guard is not None for edge in branches) > most:
+            self._sound = False
+            message = f"the branches of `{node.id}` are not looked at: they have more than {most} conditions"
+            hint = "choose in two steps, or by a table: a map from the value to what is wanted"
+            self._subject.doubt(RULE, "too-many-states", place(scope, node.id), message, hint, key=True)  # fmt: skip
+            return
         earlier: list[Ask] = []
         for edge in written(self._subject.plan, branches):
             if edge.guard is None:

@@ -57,6 +57,8 @@ class Budget:
     """What all questions of one verification may cost together, in the solver's units."""
     purse_each: int = 300_000
     """So much more for each task."""
+    purse_max: int = 120_000_000
+    """Of any number of tasks."""
     work: int = 60_000_000
     """Steps of all runs that are played, times tasks."""
 
@@ -70,6 +72,8 @@ QUICK = Budget(
 
 LINKS_EACH = 10
 """Links that may be looked at, for each task."""
+CONDITIONS_PART = 20
+"""Of the tasks: conditions of one, each of which is asked where those before it do not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,8 @@ class Subject:
     def __post_init__(self) -> None:
         self.notes = Notes(self.loaded)
         tasks = sum(len(scope.nodes) for scope in self.plan.scopes.values())
-        self.purse = Purse(self.budget.purse + self.budget.purse_each * tasks)
+        budget = self.budget
+        self.purse = Purse(min(budget.purse + budget.purse_each * tasks, budget.purse_max))
 
     def solver(self) -> Solver:
         """One for a rule; all of them pay from one purse."""
@@ -143,12 +148,14 @@ class Subject:
             len(doing.set) for node in nodes for doing in (*node.on_complete, *node.on_error)
         )
         given = sum(len(node.inputs) for node in nodes) + len(self.plan.outputs or ())
+        asked = max((sum(out.edge.guard is not None for out in node.outs) for node in nodes), default=0)  # fmt: skip
         most = self.budget.tasks
         counts = (
             (len(nodes), "tasks", most),
             (links, "links", most * LINKS_EACH),
             (sets, "writes", most),
             (given, "inputs and outputs", most * LINKS_EACH),
+            (asked, "conditions at one task", most // CONDITIONS_PART),
         )
         for count, what, limit in counts:
             if count > limit:

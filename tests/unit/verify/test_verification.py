@@ -347,3 +347,14 @@ def test_very_many_outputs_are_not_looked_at_one_by_one() -> None:
 
     assert verify(loaded, budget=Budget(tasks=4)).verdict("3.6") == "unknown"
     assert verify(loaded, budget=Budget(tasks=5)).verdict("3.5") == "proved"
+
+
+def test_a_gateway_of_very_many_branches_is_unknown_by_name() -> None:
+    """Each is asked where those before it do not hold, which is work of the square of their number (SPEC 3)."""
+    tasks = "".join(f"  t{n}: {{do: x}}\n" for n in range(300))
+    links = "".join(f"  - {{from: g, to: t{n}, when: input.n == {n}}}\n" for n in range(1, 300))
+    text = f"id: it\ntasks:\n  g: {{type: gateway, kind: exclusive, default: t0}}\n{tasks}links:\n  - {{from: g, to: t0}}\n{links}"
+    found = verify(load(text))
+
+    assert found.verdict("3.2") == "unknown"
+    assert any("299 conditions at one task, more than 125" in each.message for each in found.findings)  # fmt: skip
