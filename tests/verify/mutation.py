@@ -33,6 +33,8 @@ from support.trials import Seen, tried
 HERE = pathlib.Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.yaml"))
 RECORD = HERE / "mutation.json"
+OTHERS = HERE / "mutation-others.json"
+"""Counts of other seeds."""
 PAGE = HERE.parents[1] / "docs" / "concepts" / "mutation.md"
 EACH = 10
 RUNS = 300
@@ -226,23 +228,25 @@ def main() -> None:
     )
     parser.add_argument("definition", nargs="?", help="show one mutant of this one")
     parser.add_argument("number", nargs="?", type=int, default=1)
-    parser.add_argument(
-        "--seed", default=SEED, help="break them in other ways; the page stays as it is"
-    )
+    parser.add_argument("--seed", default=SEED, help="break them in other ways; only counted")
     given = parser.parse_args()
     if given.definition is not None:
         show(given.definition, given.number, given.seed)
         return
     done = all_judged(given.seed)
     print(dict(Counter(each.verdict for each in done)))
+    others: dict[str, dict[str, int]] = json.loads(OTHERS.read_text())
     if given.seed != SEED:
         for each in done:
             for words in (*each.missed, *each.false):
                 print(f"{each.verdict} {each.definition} {each.number} ({each.words}): {words}")
+        others[given.seed] = dict(Counter(each.verdict for each in done))
+        OTHERS.write_text(json.dumps(others, indent=1, sort_keys=True) + "\n")
+        PAGE.write_text(page(json.loads(RECORD.read_text()), others))
         return
     records = [recorded(each) for each in done]
     RECORD.write_text(json.dumps(records, indent=1) + "\n")
-    PAGE.write_text(page(records))
+    PAGE.write_text(page(records, others))
 
 
 def recorded(judged: Judged) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from penstock.dsl.load import load_file
 from penstock.verify.verification import verify
 from support.mutation_page import page
-from verify.mutation import EACH, GOOD, PAGE, RECORD, broken, judge, told, watched
+from verify.mutation import EACH, GOOD, OTHERS, PAGE, RECORD, broken, judge, told, watched
 
 RECORDS: list[dict[str, Any]] = json.loads(RECORD.read_text())
 SAMPLE = [(path, place % EACH + 1) for place, path in enumerate(GOOD) if place % 2]
@@ -21,7 +21,7 @@ RUNS = 40
 def test_the_page_is_what_was_judged() -> None:
     assert len(GOOD) == 30
     assert Counter(record["definition"] for record in RECORDS) == {p.stem: EACH for p in GOOD}
-    assert PAGE.read_text() == page(RECORDS)
+    assert PAGE.read_text() == page(RECORDS, json.loads(OTHERS.read_text()))
 
 
 @pytest.mark.parametrize(("path", "number"), SAMPLE, ids=lambda it: getattr(it, "stem", it))
