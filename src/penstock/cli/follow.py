@@ -404,7 +404,8 @@ def told(event: e.Event) -> str:
         case e.UndoLost():
             return "undo was lost with its process; another begins"
         case e.UndoFailed():
-            return f"could not be undone: {event.failure.message or event.failure.code}"
+            by = "" if event.by is None else _who(event.by, event.reason)
+            return f"could not be undone: {event.failure.message or event.failure.code}{by}"
         case e.RunCompleted():
             return "completed" + (f": {_short(event.output)}" if event.ref is None else "")
         case e.RunFailed():

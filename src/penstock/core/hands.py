@@ -95,7 +95,9 @@ def _handle_undo(command: c.HandleWait, undoing: Undoing) -> list[e.Event]:
             )
         ]  # fmt: skip
     failure = undoing.failure or Failure(code="failed-by-operator", message=command.reason)
-    failed = e.UndoFailed(at=command.at, key=key, attempt=undoing.attempt, failure=failure)
+    failed = e.UndoFailed(
+        at=command.at, key=key, attempt=undoing.attempt, failure=failure, by=command.by or "", reason=command.reason,
+    )  # fmt: skip
     if command.act == "fail":
         return [failed]
     skipped = e.UndoResolved(

@@ -520,6 +520,9 @@ class UndoFailed(_Event, frozen=True, tag="undo_failed"):
     attempt: int
     failure: Failure
     logs: tuple[LogLine, ...] = ()
+    by: str | None = None
+    """Who did not wait for its next attempt; None: the undo itself failed."""
+    reason: str = ""
 
 
 class UndoResolved(_Event, frozen=True, tag="undo_resolved"):

@@ -175,8 +175,8 @@ def test_the_retry_of_an_undo_is_failed_and_waits_for_a_decision() -> None:
     (failed,) = handle(run, "a", "fail", by="ann", reason="hopeless")
 
     assert failed == e.UndoFailed(
-        at=NOON, key="a", attempt=2, failure=Failure(code="one", message="one")
-    )
+        at=NOON, key="a", attempt=2, failure=Failure(code="one", message="one"), by="ann", reason="hopeless",
+    )  # fmt: skip
     assert [each.entry.key for each in run.run.undo_failed] == ["a"]
 
 
