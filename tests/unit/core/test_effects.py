@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.model import commands as c
 from penstock.model import effects as f
+from penstock.model import events as e
 from support.world import NOON, Case, World, given
 
 RETRIED = "tasks:\n  a: {do: x, retry: {attempts: 3, first: 4s, jitter: 0}}\n"
@@ -120,3 +121,6 @@ def test_an_update_is_answered() -> None:
     run.complete("a")
     word, why = run.answers["m"]
     assert (word, why.startswith("reply of `s`: no such key")) == ("refused", True)
+    (now, go) = run.of(e.UpdateAnswered)
+    assert (now.id, now.refused) == ("n", "nobody waits for `now`, and it is not kept")
+    assert (go.id, go.refused) == ("m", why)

@@ -34,6 +34,9 @@ CASES: dict[str, tuple[str, str, list[tuple[str, Any]], dict[str, str]]] = {
         "tasks: {a: {do: y, retry: {attempts: 3}, priority: low, queue: q, timeout: 9s}}",
         [], {},
     ),
+    "open with other conditions, another name and another join": (
+        "tasks: {a: {do: x, conditions: ['true']}}", "tasks: {a: {do: x, name: first, conditions: ['input.n > 1'], join: all}}", [], {},
+    ),
     "config alone": ("tasks: {s: {type: signal, timeout: 1h}}", "tasks: {s: {type: signal, timeout: 2h, name: t}}", [], {}),
     "open and renamed": ("tasks: {a: {do: x}}", "tasks: {q: {do: x}}", [], {"a": "q"}),
     "a wait that is renamed": ("tasks: {s: {type: signal, name: go}}", "tasks: {q: {type: signal, name: go}}", [], {"s": "q"}),
@@ -225,6 +228,7 @@ def told(name: str) -> dict[str, Any]:
     for key, output in before:
         run.complete(key, output)
     move = preview_of(run.flow, "2", mapping)
+    assert (move.run, move.before, move.after, move.mapping) == ("run", "1", "2", mapping)
     return {
         "obstacles": [[each.why, each.key, each.message] for each in move.obstacles],
         "dropped": list(move.dropped),

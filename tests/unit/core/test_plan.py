@@ -209,6 +209,23 @@ def test_what_cannot_be_read_fails_the_task(task: str, input: Any, message: str)
     assert run.failure.message.startswith(message)
 
 
+def test_a_moment_has_its_zone_or_is_of_none() -> None:
+    for moment in ("1970-01-01T02:00:00+01:00", "1970-01-01T01:00:00", 3600):
+        run = given("tasks: {u: {type: timer, until: '${input}'}}", moment)
+        assert run.task("u").due == 3600.0
+
+
+def test_a_join_that_has_enough_gives_up_the_others_where_it_stands() -> None:
+    body = (
+        "{tasks: {a: {do: x}, b: {do: x}, j: {do: x, after: [a, b], join: {n: 1, cancel: true}}}}"
+    )
+    run = given(f"tasks: {{m: {{type: map, items: '[1]', body: {body}}}}}")
+    run.complete("m[0]/a")
+
+    assert run.abandoned() == ["m[0]/b"]
+    assert run.open == ["m[0]/j"]
+
+
 def test_nobody_is_nobody() -> None:
     run = given("tasks: {f: {type: form, schema: {}, assignee: '${input}'}}", None)
 
@@ -369,6 +386,13 @@ def test_what_expressions_give_in_one_step_is_bounded_and_what_was_refused_does_
         "inputs of `b`: what expressions give in one step takes more than 1,000 bytes as JSON"
     )
     assert run.data == {"seen": "yes"}
+
+
+def test_all_that_expressions_give_in_one_step_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.core.inputs.PAYLOAD_BYTES_MAX", 1000)
+    run = given("tasks: {t: {type: transform, set: {v: input, w: input}}}", "y" * 600)
+
+    assert run.code == "payload-too-large"
 
 
 def test_a_transform_that_fails_says_which_name() -> None:
