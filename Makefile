@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run test check lint types layers unit bench crash sim soak verify-law mutation docs format clean
+.PHONY: help run test check lint types layers unit bench crash sim soak verify-law mutation mutmut docs format clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -60,6 +60,9 @@ verify-law: $(TOOLS) ## thousands of definitions: what is proved holds, what is 
 
 mutation: $(TOOLS) ## 30 good definitions, each broken in 10 random ways: what is found, missed, falsely reported
 	@PYTHONPATH=tests $(BIN)/python tests/verify/mutation.py $(ARGS)
+
+mutmut: $(TOOLS) ## mutants of core/, drawn from a seed over all its files: what the quick tests kill, and what survives
+	@$(BIN)/python tests/survival/run.py $(ARGS)
 
 docs: $(TOOLS) ## what is generated: reference pages, that of the patterns, the schema, the stub of penstock.sync
 	@$(BIN)/python -m penstock.sync.stub
