@@ -382,3 +382,28 @@ async def test_exclude_is_a_list_of_names(engine: Harness) -> None:
             await run.reset(1, token=seen.token, exclude=wrong)  # type: ignore[arg-type]
         assert caught.value.code == "exclude-invalid"
     assert (await run.show()).generation == 1
+
+
+async def test_a_run_that_ends_while_its_reset_reads_is_closed_once(engine: Harness) -> None:
+    """The row was read before the end and the events after it: a closed generation was continued (SPEC 4.8)."""
+    await engine.register("id: short\ntasks:\n  go: {type: timer, delay: 5s}\n")
+    run = await engine.start("short")
+    await engine.settle()
+    token = (await run.preview(1)).token
+    core: Any = vars(engine._runs)["engine"]
+    read = core.store.events
+    ended = False
+
+    async def events(key: int, *rest: Any, **more: Any) -> Any:
+        nonlocal ended
+        if not ended:
+            ended = True
+            await engine.skip(seconds=6)
+        return await read(key, *rest, **more)
+
+    core.store.events = events
+    assert await run.reset(1, token=token) == 2
+    core.store.events = read
+
+    first = [item.type for item in await run.history(generation=1)]
+    assert first == ["run_started", "timer_fired", "run_completed"]

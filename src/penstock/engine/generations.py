@@ -304,7 +304,8 @@ class Generations:
                 walk.past.events[-1] = replace(event, payload=Raw(raw), beside={})
             if count % EVENTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        row.revision = len(stored)
+        # The events were read after the row: the run may have ended in between.
+        row.revision, row.open = len(stored), not walk.flow.run.closed
         return History(row, stored, walk)
 
     async def _preview(self, history: History, to: int) -> tuple[Preview, dict[str, str]]:

@@ -75,8 +75,8 @@ class Judge:
         """What the world gave, by run, generation, key, attempt and whether it was an undo."""
         self.keys: dict[str, tuple[str, int, str, bool]] = {}
         """Idempotency keys, and whose they are."""
-        self._begun: set[tuple[str, int, str, bool, int]] = set()
-        """Attempts: each has its number, and begins at most once, whatever happens to its process."""
+        self._begun: dict[tuple[str, int, str, bool, int], Node] = {}
+        """Attempts, and where: each has its number, and begins at most once, whatever happens to its process."""
         self.events = 0
         self.attempts = 0
         self._digest = sha256()
@@ -231,10 +231,17 @@ class Judge:
         whose = job.run_id, job.generation, job.key, job.undo
         if not owns:
             node.simulation.counts["attempts begun by who was taken over from"] += 1
-        elif (*whose, job.attempt) in self._begun:
-            self.note(f"attempt {job.attempt} of `{job.key}` of run {job.run_id} begins twice")
         else:
-            self._begun.add((*whose, job.attempt))
+            before = self._begun.get((*whose, job.attempt))
+            self._begun[*whose, job.attempt] = node
+            if before is None:
+                pass
+            elif before is not node and node.simulation.clocks_differ():
+                # A retry that was due by a clock that went before this one, in a process that was gone before anything of
+                # it was recorded: nobody can know that it had begun, and it is due again as the attempt that it is.
+                node.simulation.counts["retries due again by another clock"] += 1
+            else:
+                self.note(f"attempt {job.attempt} of `{job.key}` of run {job.run_id} begins twice")
         if self.keys.setdefault(job.idempotency_key, whose) != whose:
             self.note(f"two tasks have the idempotency key {job.idempotency_key}")
         shadow = self.shadows.get((job.run_id, job.generation))

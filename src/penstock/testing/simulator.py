@@ -228,6 +228,10 @@ class Simulation:
         self.loop.create_task(node.open(), context=node.context)
         return node
 
+    def clocks_differ(self) -> bool:
+        """The clock of some process was set: what is due by one may not be due by another."""
+        return bool(self.counts["clock jumps forth"] or self.counts["clock jumps back"])
+
     def crash(self, node: Node) -> None:
         """It dies, this very moment; a while later it is there again."""
         if not node.place.alive:
