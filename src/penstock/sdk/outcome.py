@@ -103,7 +103,7 @@ def _failure_of(error: BaseException) -> Failure:
         failure = failure_of(error, trace=_trace(error))
     except BaseException:  # its __str__ or one of its attributes raised
         return Failure("error", "an exception whose text could not be read", type(error).__name__)
-    return _kept(failure)
+    return kept(failure)
 
 
 def _trace(error: BaseException) -> str:
@@ -116,7 +116,7 @@ def _trace(error: BaseException) -> str:
     return "".join(traceback.format_tb(frame, limit=-FRAMES_MAX))[-MESSAGE_CHARACTERS_MAX:]
 
 
-def _kept(failure: Failure) -> Failure:
+def kept(failure: Failure) -> Failure:
     """The failure with nothing in it that could not be stored."""
     details = failure.details
     if details is not None:
@@ -130,7 +130,7 @@ def _kept(failure: Failure) -> Failure:
         message=_text(failure.message),
         trace=_text(failure.trace),
         details=details,
-        cause=None if failure.cause is None else _kept(failure.cause),
+        cause=None if failure.cause is None else kept(failure.cause),
     )
 
 

@@ -24,7 +24,7 @@ from penstock.core.program import Told
 from penstock.errors import Nondeterminism, PenstockError, Rejected
 from penstock.model import intents as i
 from penstock.model.failure import Failure
-from penstock.sdk.failing import Gone, failure_in, step_failed
+from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_intent
 from penstock.sdk.loop import Loop, Timer
 from penstock.sdk.values import Reading, Unreadable, encode_value
@@ -253,7 +253,11 @@ class Replay:
         except Gone:
             return
         except BaseException as error:
-            self._ended = i.Break(failure_in(error))
+            again = goes_on(error, ContinueAsNew)  # out of a TaskGroup
+            if again is not None:
+                self._ended = i.Continue(Raw(again.input))
+            else:
+                self._ended = i.Break(failure_in(error))
 
     def _finish(self, value: Any) -> i.Finish | i.Break:
         """It has returned."""
