@@ -2,11 +2,13 @@
 
 A value is encoded once, by one encoder, and what JSON would bend without a word is refused with its place: NaN and
 infinities (JSON has none), keys that are not text (they would come back as text), nesting that could not be read
-back. Bytes become base64 text, sets become lists, dates and decimals text, models of pydantic's objects.
+back. Bytes become base64 text, sets become lists, dates and decimals text, models of pydantic's objects. The list of a set is
+in the order of its JSON: that of the set is another in each process.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable
 from enum import Enum
@@ -32,12 +34,20 @@ def _dumped(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
-    return dump(mode="json")
+    dumped = dump(mode="json")
+    if isinstance(dumped, dict):
+        found = cast("dict[str, Any]", dumped)
+        for name, each in vars(value).items():
+            if isinstance(each, set | frozenset) and isinstance(found.get(name), list):
+                found[name] = _in_order(found[name])
+    return dumped
 
 
 _encode = msgspec.json.Encoder(enc_hook=_dumped).encode
 _decode = msgspec.json.Decoder().decode
 _ATOMS = frozenset({str, int, bool, type(None)})
+_NUMBERS = frozenset({int, bool, float})
+"""Sets of these have the same order everywhere, and keep it."""
 
 
 def encode_payload(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
@@ -51,8 +61,8 @@ def encode_payload(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
             f"the value takes {len(encoded):,} bytes as JSON; at most {limit:,} are kept",
             hint="keep large values elsewhere and pass a reference to them",
         )
-    if type(value) not in _ATOMS and not _plain(value, DEPTH_MAX - 1):
-        _inspect(value, [], [])
+    if type(value) not in _ATOMS and not _plain(value, DEPTH_MAX - 1) and _inspect(value, [], []):
+        return _encode(_ordered(value))
     return encoded
 
 
@@ -88,25 +98,26 @@ def _plain(value: Any, levels: int) -> bool:
     return True
 
 
-def _inspect(value: Any, path: list[Any], above: list[int]) -> None:
-    """Raise PayloadInvalid at the first place that JSON would bend."""
+def _inspect(value: Any, path: list[Any], above: list[int]) -> bool:
+    """Raise PayloadInvalid at the first place that JSON would bend; whether there is a set in it."""
     if type(value) in _ATOMS:
-        return
+        return False
     if isinstance(value, float):
         if not isfinite(value):
             raise PayloadInvalid(f"{_place(path)} is {value!r}, which JSON cannot hold")
-        return
+        return False
     if isinstance(value, Enum):
         _inspect(value.value, path, above)
-        return
+        return False
     children = _children(value)
     if children is None:
-        return
+        return False
     if id(value) in above:
         raise PayloadInvalid(f"{_place(path)} contains itself, so it has no end as JSON")
     if len(above) >= DEPTH_MAX:
         raise PayloadInvalid(f"{_place(path)} is nested deeper than {DEPTH_MAX} levels")
     above.append(id(value))
+    found = isinstance(value, set | frozenset)
     for key, child in children:
         if isinstance(value, dict) and not isinstance(key, str):
             name = type(key).__name__
@@ -114,9 +125,43 @@ def _inspect(value: Any, path: list[Any], above: list[int]) -> None:
                 f"{_place(path)} has the key {shown(key, TEXT_CHARACTERS_MAX)} of type {name}; keys must be text"
             )
         path.append(key)
-        _inspect(child, path, above)
+        if _inspect(child, path, above):
+            found = True
         path.pop()
     above.pop()
+    return found
+
+
+def _ordered(value: Any) -> Any:
+    """The value with lists in the place of its sets, so that it is the same JSON in every process."""
+    if isinstance(value, dict):
+        return {key: _ordered(each) for key, each in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_ordered(each) for each in cast("Iterable[Any]", value)]
+    if isinstance(value, set | frozenset):
+        found = cast("set[Any]", value)
+        if all(type(each) in _NUMBERS for each in found):
+            return found
+        return _in_order(_ordered(each) for each in found)
+    if isinstance(value, Struct):
+        put: Any = msgspec.structs.force_setattr
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        put = object.__setattr__
+    else:
+        return value
+    changed = {
+        name: each for name, old in _children(value) or () if (each := _ordered(old)) is not old
+    }
+    if not changed:
+        return value
+    copied = copy.copy(value)
+    for name, each in changed.items():
+        put(copied, name, each)
+    return copied
+
+
+def _in_order(items: Iterable[Any]) -> list[Any]:
+    return sorted(items, key=_encode)
 
 
 def _children(value: Any) -> Iterable[tuple[Any, Any]] | None:

@@ -2,12 +2,15 @@
 
 It never waits and does no I/O. `asyncio.sleep`, `timeout` and whatever else asks it for a later moment get a durable timer;
 sockets, threads and processes are refused with what to use instead. Nothing in it depends on addresses or hashes: tasks
-and futures hash by their number, so that sets of them (`asyncio.wait`, `TaskGroup`) have the same order everywhere.
+and futures hash by their number, so that sets of them (`asyncio.wait`, `TaskGroup`) have the same order everywhere, and
+where asyncio puts coroutines into a set (`as_completed`) they keep the order in which they were given.
 """
 
 from __future__ import annotations
 
 import asyncio
+import asyncio.tasks
+import builtins
 import sys
 from contextvars import Context, copy_context
 from threading import get_ident
@@ -100,6 +103,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._timers: Timers | None = timers
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
         self._count = crc32(name.encode()) << 24
+        self._gathered = 0
         self.now = 0.0
         self.thread = 0
         """In which it runs, while it does."""
@@ -111,6 +115,11 @@ class Loop(asyncio.AbstractEventLoop):
     def next_number(self) -> int:
         self._count += 1
         return self._count
+
+    def next_gathered(self) -> int:
+        """Numbers of their own: those of tasks are as they were in histories from before."""
+        self._gathered += 1
+        return self._gathered
 
     def run(self) -> None:
         """Until nothing is left to do at this moment. The loop around it, which runs this, stands still meanwhile."""
@@ -269,6 +278,32 @@ for _name in (
     setattr(Loop, _name, Loop.no_socket)
 for _name in ("subprocess_exec", "subprocess_shell", "add_signal_handler", "remove_signal_handler"):
     setattr(Loop, _name, Loop.no_process)
+
+
+def _set(items: Any = ()) -> Any:
+    """`set` as `asyncio.tasks` knows it: of coroutines, which hash by their address, in our loop one that keeps their order."""
+    if type(_running()) is Loop:
+        given = list(items)
+        if any(map(asyncio.iscoroutine, given)):
+            return dict.fromkeys(given)
+        return builtins.set(given)
+    return builtins.set(items)
+
+
+def _gathered_hash(gathered: Any) -> int:
+    """What `asyncio.gather` gives, by the order in which it was first asked for."""
+    loop = gathered._loop
+    if type(loop) is not Loop:
+        return object.__hash__(gathered)
+    number: int | None = getattr(gathered, "number", None)
+    if number is None:
+        number = gathered.number = loop.next_gathered()
+    return number
+
+
+# Not the names in `asyncio`, which whoever imported them before has as they were.
+setattr(asyncio.tasks, "set", _set)  # noqa: B010
+setattr(asyncio.tasks._GatheringFuture, "__hash__", _gathered_hash)  # noqa: B010  # pyright: ignore
 
 
 def _close(coroutine: Any) -> None:

@@ -83,6 +83,33 @@ def test_the_usual_python_values_have_a_json_form() -> None:
     }
 
 
+class Tagged(msgspec.Struct, rename="camel", frozen=True):
+    all_tags: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Noted:
+    notes: frozenset[str]
+
+
+def test_a_set_has_one_order() -> None:
+    words = ("pear", "apple", "fig", "kiwi", "plum", "10", "9")
+    ordered = sorted(words)
+    value = {
+        "b": set(words),
+        "a": [frozenset(words), (Tagged(frozenset(words)), Noted(frozenset(words)))],
+        "mixed": {"b", 1, None, "a"},
+        "numbers": {8, 1},
+    }
+
+    assert list(decode_payload(encode_payload(value)).items()) == [
+        ("b", ordered),
+        ("a", [ordered, [{"allTags": ordered}, {"notes": ordered}]]),
+        ("mixed", ["a", "b", 1, None]),
+        ("numbers", list({8, 1})),
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
