@@ -480,6 +480,36 @@ async def test_code_that_does_not_fit_its_history_is_named_and_nothing_is_lost()
         assert done == ["old", "end", "new", "end"]
 
 
+async def test_a_change_that_no_old_run_needs_any_more_can_go() -> None:
+    @workflow(name="parcel")
+    async def both(ctx: Context) -> str:
+        said = await ctx.call(note, "new" if ctx.changed("new") else "old")
+        await ctx.signal("go")
+        return said
+
+    @workflow(name="parcel")
+    async def one(ctx: Context) -> str:
+        said = await ctx.call(note, "new")
+        await ctx.signal("go")
+        return f"{said}, {ctx.changed('new')}"
+
+    clock = SkipClock()
+    store = MemoryStore(clock=clock.now)
+    for code in (both, one, one):
+        async with harness(
+            workflows=[code], activities=ACTIVITIES, store=store, clock=clock
+        ) as engine:
+            run = await engine.start("parcel", id="p")
+            await engine.settle()
+            assert [why.kind for why in await run.why()] == ["signal"]
+    async with harness(workflows=[one], activities=ACTIVITIES, store=store, clock=clock) as engine:
+        run = await engine.get("p")
+        await run.signal("go")
+        assert await engine.finish(run) == "noted new, True"
+        assert "changed:new" not in str((await run.history())[-1])
+    assert done == ["new"]
+
+
 async def test_a_process_without_the_code_records_what_comes() -> None:
     clock = SkipClock()
     store = MemoryStore(clock=clock.now)

@@ -96,15 +96,15 @@ async def _replay(
             give(f"run {each['run']} ({each['workflow']}, {each['status']}): {each['message']}")
         if misfits and misfits[0]["hint"]:
             say(f"hint: {misfits[0]['hint']}")
-        counts = ", ".join(f"{told[name]} of {name}" for name in wanted if told[name])
-        fit = sum(told.values()) - len(misfits)
+        counted = Counter(each["workflow"] for each in misfits) if misfits else told
+        counts = ", ".join(f"{counted[name]} of {name}" for name in wanted if counted[name])
         where = ", ".join(map(str, files)) if files else "the database"
         if not told:
             give(f"no runs of {', '.join(wanted)} in {where}")
         elif misfits:
             give(f"{len(misfits)} of {sum(told.values())} histories do not fit the code ({counts})")
         else:
-            give(f"{fit} histories fit the code ({counts})")
+            give(f"{sum(told.values())} histories fit the code ({counts})")
     return FAILED if misfits else COMPLETED
 
 

@@ -34,12 +34,11 @@ def _dumped(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
-    dumped = dump(mode="json")
-    if isinstance(dumped, dict):
-        found = cast("dict[str, Any]", dumped)
-        for name, each in vars(value).items():
-            if isinstance(each, set | frozenset) and isinstance(found.get(name), list):
-                found[name] = _in_order(found[name])
+    dumped: Any = dump(mode="json")
+    fields: dict[str, Any] = getattr(value, "__dict__", {})
+    for name, each in fields.items():
+        if isinstance(each, set | frozenset) and hasattr(dumped, "get") and dumped.get(name):
+            dumped[name] = _in_order(dumped[name])
     return dumped
 
 

@@ -40,6 +40,8 @@ Place = tuple[CodeType, int]
 _AROUND = (os.path.dirname(__file__), os.path.dirname(asyncio.__file__))
 _frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 _Future = asyncio.Future
+CHANGED = "changed:"
+"""So begin the keys of notes by `ctx.changed`."""
 
 
 class ContinueAsNew(BaseException):
@@ -378,7 +380,7 @@ class Replay:
             markers = self._markers = {}
         known = markers.get(name)
         if known is None:
-            key = f"changed:{name}"
+            key = f"{CHANGED}{name}"
             known = markers[name] = self._notes is None or key in self._notes
             if known:
                 self.want(i.Note(key, Raw(b"true")), place)
@@ -399,6 +401,7 @@ class Replay:
     # --- history that does not fit ---------------------------------------------------------------------------
 
     def _compare(self, again: list[i.Intent], wanted: list[i.Intent]) -> None:
+        wanted = self._without_unasked(again, wanted)
         for number in range(max(len(again), len(wanted))):
             now = again[number] if number < len(again) else None
             then = wanted[number] if number < len(wanted) else None
@@ -415,6 +418,19 @@ class Replay:
                 "`penstock replay` checks this before a release",
                 step=step, recorded=shown_intent(then), wanted=shown_intent(now), place=where,
             )  # fmt: skip
+
+    def _without_unasked(self, again: list[i.Intent], wanted: list[i.Intent]) -> list[i.Intent]:
+        """A recorded `changed` for which nobody asks any more is no step: only the new way is left."""
+        asked = {each.key for each in again if isinstance(each, i.Note)}
+        left: list[i.Intent] = []
+        for each in wanted:
+            if isinstance(each, i.Note) and each.key.startswith(CHANGED) and each.key not in asked:
+                markers = self._markers = {} if self._markers is None else self._markers
+                # Who asks later, at another place, gets what the run took.
+                markers[each.key.removeprefix(CHANGED)] = True
+            else:
+                left.append(each)
+        return left
 
 
 def here(above: int) -> Place:
