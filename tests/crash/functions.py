@@ -165,6 +165,13 @@ async def hasty(ctx: Context, n: int) -> None:
 
 
 @workflow
+async def torn(ctx: Context, n: int) -> None:
+    """Fails by itself while such steps are under way."""
+    await ctx.call(step, n, 1, undo=undo)
+    await asyncio.gather(*(ctx.call(deaf, n, undo=undo) for _ in range(3)), ctx.call(broken))
+
+
+@workflow
 async def parts(ctx: Context, n: int) -> None:
     """A parent that is cancelled while its child has done half."""
     await ctx.call(step, n, 1, undo=undo)
@@ -225,7 +232,7 @@ async def long(ctx: Context, n: int) -> int:
 
 
 WORKFLOWS = [
-    line, both, mapped, letters, nap, race, stubborn, saga, booked, family, trip, stages, quits, hasty, parts, cart, sender,
+    line, both, mapped, letters, nap, race, stubborn, saga, booked, family, trip, stages, quits, hasty, torn, parts, cart, sender,
     receiver, made, parcel, long,
 ]  # fmt: skip
 DEFINITIONS: list[dict[str, Any]] = [
@@ -286,6 +293,7 @@ def _kinds() -> list[Callable[[int], Wanted]]:
         lambda i: stages(i, bad=True),
         lambda i: run("quits", i, {"n": i}, must=("length#1", "total#1"), **stopped),
         lambda i: run("hasty", i, {"n": i}, must=("length#1",), **stopped),
+        lambda i: run("torn", i, {"n": i}, undone=None, **silent),
         lambda i: run("parts", i, {"n": i}, **stopped),
         lambda i: run(
             "cart", i, {}, ["tea", "cup"],

@@ -136,7 +136,7 @@ def test_a_kill_costs_a_workflow_function_nothing(
 def test_kills_at_random_times_cost_workflow_functions_nothing(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    story = tell_random(nursery, tmp_path, runs=69, kills=5, seed=1, book="functions")
+    story = tell_random(nursery, tmp_path, runs=72, kills=5, seed=1, book="functions")
 
     assert story.verdict.complaints == []
     assert story.kills == 5

@@ -196,3 +196,142 @@ async def test_a_process_that_dies_meanwhile_does_not_begin_it_again() -> None:
             await engine.finish(await engine.get("c"))
         assert begun == [1, 1]
         assert done.count("cleaned") == 1
+
+
+# --- functions that end, or give a step up, while it is under way ------------------------------------------------
+
+
+@activity
+async def refuse(seconds: float) -> None:
+    await clock.sleep(seconds)
+    raise Fail("no room", code="full")
+
+
+@workflow
+async def gathering(ctx: Context, seconds: float = 2.0) -> None:
+    await asyncio.gather(ctx.call(pay, seconds, undo=take_back), ctx.call(refuse, 5.0))
+
+
+@workflow
+async def grouping(ctx: Context) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ctx.call(pay, 2.0, undo=take_back))
+        group.create_task(ctx.call(refuse, 5.0))
+
+
+@workflow
+async def mapping(ctx: Context) -> None:
+    async def paid() -> None:
+        await ctx.map(pay, [2.0, 3.0], undo=take_back)
+
+    await asyncio.gather(paid(), ctx.call(refuse, 5.0))
+
+
+@workflow
+async def too_slow(ctx: Context, rest: float) -> None:
+    try:
+        await asyncio.wait_for(ctx.call(pay, 2.0, undo=take_back), 5)
+    except TimeoutError:
+        await ctx.call(note, "late")
+    if rest:
+        await ctx.sleep(rest)
+    raise Fail("too slow", code="full")
+
+
+@workflow
+async def slow_and_well(ctx: Context) -> str:
+    try:
+        await asyncio.wait_for(ctx.call(pay, 2.0, undo=take_back), 5)
+    except TimeoutError:
+        await ctx.sleep(60)
+    return "well"
+
+
+@workflow
+async def left_behind(ctx: Context) -> None:
+    paying = asyncio.create_task(ctx.call(pay, 2.0, undo=take_back))
+    await ctx.sleep(5)
+    assert not paying.done()
+    raise Fail("no room", code="full")
+
+
+@workflow
+async def moving_on(ctx: Context, seconds: float, stage: int = 1) -> None:
+    if stage == 2:
+        await ctx.call(note, "second")
+        raise Fail("no room", code="full")
+    paying = asyncio.create_task(ctx.call(pay, seconds, undo=take_back))
+    await ctx.sleep(5)
+    assert not paying.done()
+    ctx.continue_as_new(seconds, 2)
+
+
+WORKFLOWS += [
+    gathering, grouping, mapping, too_slow, slow_and_well, left_behind, moving_on,
+]  # fmt: skip
+ACTIVITIES.append(refuse)
+
+
+async def failed(function: Any, *args: Any) -> None:
+    async with engine_on() as engine:
+        run = await engine.start(function, *args)
+        with pytest.raises(RunFailed) as caught:
+            await engine.finish(run)
+        assert caught.value.status == "FAILED"
+        assert "full" in repr(caught.value.failure)
+
+
+@pytest.mark.parametrize("function", [gathering, grouping, left_behind])
+async def test_what_is_done_after_its_function_has_failed_is_undone(function: Any) -> None:
+    await failed(function)
+    assert done == ["paid", "undo payment"]
+
+
+async def test_items_of_a_map_that_are_done_after_its_function_has_failed_are_undone() -> None:
+    await failed(mapping)
+    assert done == ["paid", "paid", "undo payment", "undo payment"]
+
+
+async def test_a_failed_function_does_not_wait_for_ever() -> None:
+    await failed(gathering, 500.0)
+    assert "undo payment" not in done
+
+
+@pytest.mark.parametrize("rest", [0.0, 60.0])
+async def test_what_a_function_gave_up_and_is_done_all_the_same_is_undone_if_it_fails(
+    rest: float,
+) -> None:
+    await failed(too_slow, rest)
+    assert sorted(done) == ["late", "paid", "undo payment"]
+    assert done[-1] == "undo payment"
+
+
+async def test_what_a_function_gave_up_is_not_undone_if_it_ends_well() -> None:
+    async with engine_on() as engine:
+        assert await engine.finish(await engine.start(slow_and_well)) == "well"
+    assert done == ["paid"]
+
+
+async def test_what_is_done_while_its_function_goes_on_as_new_goes_along() -> None:
+    await failed(moving_on, 2.0)
+    assert done == ["paid", "second", "undo payment"]
+
+
+async def test_a_function_that_goes_on_as_new_does_not_wait_for_ever() -> None:
+    await failed(moving_on, 500.0)
+    assert done[0] == "second"
+    assert "undo payment" not in done
+
+
+@pytest.mark.parametrize(("function", "args"), [(gathering, (20.0,)), (moving_on, (20.0,))])
+async def test_a_process_that_dies_while_a_function_waits_to_end(function: Any, args: Any) -> None:
+    store = MemoryStore(clock=clock.now)
+    async with engine_on(store) as engine:
+        run = await engine.start(function, *args, id="f")
+        await engine.settle()
+        await engine.skip(seconds=6)
+        assert [each.key for each in await run.why() if each.kind == "attempt"] == ["pay#1"]
+    async with engine_on(store) as engine:
+        with pytest.raises(RunFailed, match="FAILED"):
+            await engine.finish(await engine.get("f"))
+    assert begun == [1]

@@ -7,6 +7,7 @@ together with the rule of how a state is encoded, and `--digests` writes that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import pathlib
 import sys
@@ -539,6 +540,56 @@ async def hasty(ctx: Context) -> None:
         await asyncio.gather(*(ctx.call("book", each, undo="cancel") for each in "ab"))
     finally:
         await ctx.call("sweep")
+
+
+@golden
+def given_up() -> Case:
+    """A workflow function that gives a step up and then fails while another is under way: both are done all the same."""
+    host = Functions([impatient])
+    case = Case(World(host.get("impatient").plan), "run", host.plan("impatient"))
+    case.flow.host = host
+    now = case.world.now
+    case.command(
+        c.StartRun(at=now, id="run", definition="impatient", version="function", input=b"null")
+    )
+    case.command(c.Wake(at=now + 5))
+    case.command(c.CompleteTask(at=now + 6, key="book#1", attempt=1, output=b'"hotel"'))
+    full = Failure(code="full", message="no room")
+    case.command(c.FailTask(at=now + 7, key="eat#1", attempt=1, failure=full))
+    case.command(c.CompleteTask(at=now + 8, key="book#2", attempt=1, output=b'"flight"'))
+    for key in ("book#2", "book#1"):
+        case.command(c.CompleteTask(at=now + 9, key=key, attempt=1, output=b"null", undo=True))
+    return case
+
+
+@workflow
+async def impatient(ctx: Context) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(ctx.call("book", "hotel", undo="cancel"), 5)
+    await asyncio.gather(ctx.call("book", "flight", undo="cancel"), ctx.call("eat"))
+
+
+@golden
+def taken_along() -> Case:
+    """One that goes on as new while a step is under way."""
+    host = Functions([restless])
+    case = Case(World(host.get("restless").plan), "run", host.plan("restless"))
+    case.flow.host = host
+    now = case.world.now
+    case.command(
+        c.StartRun(at=now, id="run", definition="restless", version="function", input=b"null")
+    )
+    case.command(c.Wake(at=now + 5))
+    case.command(c.CompleteTask(at=now + 6, key="book#1", attempt=1, output=b'"hotel"'))
+    case.command(c.Wake(at=now + 35))
+    return case
+
+
+@workflow
+async def restless(ctx: Context) -> None:
+    _bookings = [asyncio.create_task(ctx.call("book", each, undo="cancel")) for each in "ab"]
+    await ctx.sleep(5)
+    ctx.continue_as_new()
 
 
 def digest(name: str) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from msgspec import Raw
+from msgspec.structs import replace
 
+from penstock.core.keys import GRACE
 from penstock.core.plan import Node, Plan
 from penstock.core.program import NeedProgram, Told
 from penstock.core.values import encode
@@ -36,6 +38,8 @@ from penstock.model.run import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from penstock.core.flow import Flow
 
 FUNCTION = "function"
@@ -290,7 +294,7 @@ def _tell(flow: Flow, scope: Scope, node: Node, state: TaskState, kind: str, id:
 
 
 def told(run: Run, key: str) -> bool:
-    """The attempt of that step was told to stop while its function cleans up."""
+    """The attempt of that step was told to stop, as its function gave it up."""
     scope = run.scopes.get("")
     state = None if scope is None else scope.tasks.get(key)
     return state is not None and state.told
@@ -422,9 +426,7 @@ def _do(flow: Flow, intent: i.Intent) -> None:
             if state is None:
                 return
             if intent.gently and flow.in_flight(state):
-                # As `stop` does: it may be done before it hears of that, and is undone then.
-                state.told = True
-                flow.effects.append(Abandon(intent.key, state.attempt))
+                _tell_to_stop(flow, state, intent.key)
                 return
             if state.status in OPEN_TASK:
                 flow.cancel_task("", scope, intent.key, state, links=False)
@@ -451,15 +453,24 @@ def _do(flow: Flow, intent: i.Intent) -> None:
         case i.Push():
             _push(flow, intent)
         case i.Break():
-            asked = bool(run.asked)
-            if asked:
+            gently = bool(run.asked)
+            if gently:
                 run.failure = None  # that it was asked to stop is not how it ended
-            flow.stop(FAILED, intent.failure, gently=asked, grace=flow.at + GRACE_SECONDS)
+            elif ending := _still_to_end(flow, intent):
+                _give_up_steps(flow, but=ending)
+                gently = True
+            flow.stop(FAILED, intent.failure, gently=gently, grace=flow.at + GRACE_SECONDS)
         case i.Stop():
             flow.stop(run.asked or CANCELLED, None, gently=True, grace=flow.at + GRACE_SECONDS)
         case i.Continue():
             run.next_input = bytes(intent.input)
-            _give_up_steps(flow)
+            ending = _still_to_end(flow, intent)
+            _give_up_steps(flow, but=ending)
+            if ending:  # what is done all the same goes along, to be undone
+                for id, state in ending.items():
+                    _tell_to_stop(flow, state, id)
+                run.grace = flow.at + GRACE_SECONDS
+                flow.due(run.grace, GRACE)
             flow.checks.append("")
         case _:
             assert_never(intent)
@@ -506,10 +517,37 @@ def _push(flow: Flow, intent: i.Push) -> None:
     )  # fmt: skip
 
 
-def _give_up_steps(flow: Flow) -> None:
+def _tell_to_stop(flow: Flow, state: TaskState, key: str) -> None:
+    """As `stop` does: it may be done before it hears of that, and is undone then."""
+    if not state.told:
+        state.told = True
+        flow.effects.append(Abandon(key, state.attempt))
+
+
+def _still_to_end(flow: Flow, end: i.Break | i.Continue) -> dict[str, TaskState]:
+    """Attempts that are under way as the function ends, and can be undone if they are done all the same. That there are
+    any stands in the event: where it does not, they were not waited for."""
+    if flow.replaying and not end.gently:
+        return {}
+    nodes = flow.plan.scopes[""].nodes
+    found = {
+        id: state
+        for id, state in flow.run.scopes[""].tasks.items()
+        if nodes[id].compensate is not None and flow.in_flight(state)
+    }
+    if found and not flow.replaying:
+        place = flow.cursor - 1
+        *before, _ = i.DECODER.decode(flow.outcomes[place])
+        flow.outcomes[place] = Raw(i.ENCODER.encode([*before, replace(end, gently=True)]))
+    return found
+
+
+def _give_up_steps(flow: Flow, but: Collection[str] = ()) -> None:
     """The function has ended: what it left open is not waited for."""
     scope = flow.run.scopes[""]
     for id, state in list(scope.tasks.items()):
+        if id in but:
+            continue
         if state.status in OPEN_TASK:
             flow.cancel_task("", scope, id, state, links=False)
         _forget(flow, scope, id)

@@ -52,9 +52,16 @@ def owed(run: Run) -> list[Effect]:
     found.extend(Deliver(id) for id in run.outgoing)
     if run.heard and run.stopping is None:
         found.append(Advance())
-    if run.next_input is not None and run.stopping is None and not run.outgoing:
+    if next_owed(run):
         found.append(OpenNext())
     return found
+
+
+def next_owed(run: Run) -> bool:
+    """A workflow function goes on in another generation, and nothing of this one is waited for."""
+    if run.closed or run.next_input is None or run.stopping is not None or run.outgoing:
+        return False
+    return not any(scope.open for scope in run.scopes.values())
 
 
 def references(run: Run) -> set[int]:

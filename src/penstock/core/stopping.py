@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from penstock.core import kinds
+from penstock.core import functions, kinds
 from penstock.core.keys import GRACE, static, with_key
 from penstock.core.plan import Node
 from penstock.core.values import Fault, encode
@@ -199,6 +199,7 @@ def give_up(flow: Flow) -> None:
             for id, state in list(scope.tasks.items()):
                 if state.status in OPEN_TASK and state.attempt and state.child is None:
                     flow.cancel_task(path, scope, id, state, links=False)
+                    functions.given_up(flow, scope, id, state)
     flow.stop_further()
 
 

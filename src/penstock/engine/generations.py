@@ -19,6 +19,7 @@ from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.generations import old_key
 from penstock.core.identity import repeated
+from penstock.core.owed import next_owed
 from penstock.core.plan import Plan
 from penstock.core.reopening import (
     Walk,
@@ -209,7 +210,7 @@ class Generations:
             if row is None:
                 return
             old = await self._loaded(row)
-            if old.closed or old.next_input is None or old.stopping is not None or old.outgoing:
+            if not next_owed(old):
                 return
             now, generation = engine.clock.now(), row.generation + 1
             # What is counted for the run goes on: its timeout, and by what a repeat of its start is known.

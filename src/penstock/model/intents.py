@@ -71,7 +71,8 @@ class Drop(_Intent, frozen=True, tag="drop"):
 
     key: str
     gently: bool = False
-    """The run is asked to stop: an attempt that is under way is told, and if it is done all the same, it can be undone."""
+    """The run is asked to stop, or the step has an undo: an attempt that is under way is told, and if it is done all the
+    same, it can be undone."""
 
 
 class Note(_Intent, frozen=True, tag="note"):
@@ -127,6 +128,8 @@ class Break(_Intent, frozen=True, tag="break"):
     """The function raised."""
 
     failure: Failure
+    gently: bool = False
+    """Steps with an undo were under way: they are told and end first, as those that are done all the same are undone."""
 
 
 class Stop(_Intent, frozen=True, tag="stop"):
@@ -137,6 +140,8 @@ class Continue(_Intent, frozen=True, tag="continue"):
     """Go on in another generation, with another input."""
 
     input: Raw = NULL
+    gently: bool = False
+    """As of `Break`: what of them is done goes along, to be undone."""
 
 
 Intent = (

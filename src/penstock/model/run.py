@@ -143,7 +143,7 @@ class TaskState(Struct, omit_defaults=True):
     step: Waiting | None = None
     """Of a workflow function: what it wanted, but for what it is called with."""
     told: bool = False
-    """Of a workflow function that was asked to stop: its attempt was told, ends, and is waited for by nobody."""
+    """Of a workflow function that gave the step up: its attempt was told, ends, and is waited for by nobody."""
 
 
 def still_open(state: TaskState) -> bool:

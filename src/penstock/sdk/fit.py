@@ -33,6 +33,8 @@ def same(now: i.Intent, then: i.Intent) -> bool:
                 and now.definition == then.definition
                 and _equal(now.input, then.input)
             )
+        case i.Continue(), i.Continue():
+            return _equal(now.input, then.input)
         case i.Break(), i.Break():
             return _failed_alike(now.failure, then.failure)
         case _:

@@ -345,7 +345,8 @@ class Replay:
             return (yield from future)
         except asyncio.CancelledError:
             if self._open.pop(step.key, None) is not None:
-                self.want(i.Drop(step.key, self._asked and type(step) is i.Call), place)
+                gently = type(step) is i.Call and (self._asked or bool(step.undo))
+                self.want(i.Drop(step.key, gently), place)
             raise
 
     def arm(self, timer: Timer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.functions import FUNCTION, FunctionPlan, told
 from penstock.core.invariants import broken
@@ -367,6 +368,91 @@ def test_what_is_dropped_gently_may_still_end() -> None:
     assert [entry.key for entry in run.run.undo] == ["a#1"]
     assert run.waiting == ["s#2"]
     assert len(program.heard) == 2
+
+
+def test_a_function_that_fails_waits_for_what_can_be_undone() -> None:
+    run, _ = started(
+        [
+            i.Call("a#1", "act", undo="back"), i.Call("b#1", "act"), i.Call("c#1", "act", undo="back"),
+            i.Call("d#1", "act", undo="back", retry=RETRY), i.Await("go#1", "go"), i.Sleep("s#1", NOON + 5),
+        ],
+        [i.Break(Failure(code="bad", message="no"))],
+    )  # fmt: skip
+    run.command(c.FailTask(at=NOON + 4, key="d#1", attempt=1, failure=Failure("x", "y")))
+    run.skip(5)
+
+    assert i.DECODER.decode(run.events[-1].outcomes[0])[0].gently
+    assert (run.run.stopping, run.run.grace) == ("FAILED", NOON + 35)
+    assert run.abandoned() == ["b#1", "a#1", "c#1"]
+    assert run.waiting == ["a#1", "c#1"]
+    assert broken(run.flow) == []
+    run.complete("a#1", 1)
+    run.fail("c#1", "cancelled")
+    assert run.undoing == ["a#1"]
+    run.complete("a#1")
+    assert (run.status, run.code) == ("FAILED", "bad")
+
+
+def test_a_function_that_fails_waits_no_longer_than_the_grace() -> None:
+    run, _ = started(
+        [i.Call("a#1", "act", undo="back"), i.Sleep("s#1", NOON + 5)],
+        [i.Break(Failure(code="bad", message="no"))],
+    )
+    run.skip(5)
+    run.skip(29)
+    assert run.status == "RUNNING"
+    run.skip(1)
+    assert (run.status, run.code) == ("FAILED", "bad")
+
+
+def test_where_the_event_does_not_say_so_nothing_was_waited_for() -> None:
+    """As histories were written before."""
+    run, _ = started(
+        [i.Call("a#1", "act", undo="back"), i.Sleep("s#1", NOON + 5)],
+        [i.Break(Failure(code="bad", message="no"))],
+    )
+    run.skip(5)
+    fired = run.events[-1]
+    fired.outcomes[0] = Raw(i.ENCODER.encode([i.Break(Failure(code="bad", message="no"))]))
+    flow = Flow(Run(id="run"), FunctionPlan("work"))
+    for event in run.events:
+        evolve(flow, event)
+    assert [each.type for each in flow.run.pending] == ["run_failed"]
+
+
+def test_a_function_that_goes_on_as_new_takes_along_what_is_done_all_the_same() -> None:
+    run, _ = started(
+        [
+            i.Call("a#1", "act", undo="back"), i.Call("b#1", "act", undo="back"), i.Call("c#1", "act"),
+            i.Sleep("s#1", NOON + 5),
+        ],
+        [i.Continue(Raw(b"9"))],
+    )  # fmt: skip
+    run.skip(5)
+
+    assert run.waiting == ["a#1", "b#1"]
+    assert owed(run.run) == [f.Abandon("a#1", 1), f.Abandon("b#1", 1)]
+    run.complete("a#1", 1)
+    assert owed(run.run) == [f.Abandon("b#1", 1)]
+    assert broken(run.flow) == []
+    run.skip(30)
+    assert owed(run.run) == [f.OpenNext()]
+    assert run.done[-1] == f.OpenNext()
+    assert [entry.key for entry in run.run.undo] == ["a#1"]
+    assert list(run.run.scopes[""].tasks) == []
+    assert broken(run.flow) == []
+
+
+def test_what_goes_on_as_new_can_be_cancelled_while_it_waits() -> None:
+    run, _ = started(
+        [i.Call("a#1", "act", undo="back"), i.Sleep("s#1", NOON + 5)], [i.Continue(Raw(b"9"))]
+    )
+    run.skip(5)
+    run.cancel()
+    run.complete("a#1", 1)
+    assert run.undoing == ["a#1"]
+    run.complete("a#1")
+    assert run.status == "CANCELLED"
 
 
 def test_what_it_sends_publishes_and_is_found_by_are_events() -> None:
