@@ -381,7 +381,9 @@ def test_a_function_that_fails_waits_for_what_can_be_undone() -> None:
     run.command(c.FailTask(at=NOON + 4, key="d#1", attempt=1, failure=Failure("x", "y")))
     run.skip(5)
 
-    assert i.DECODER.decode(run.events[-1].outcomes[0])[0].gently
+    assert i.DECODER.decode(run.events[-1].outcomes[0]) == [
+        i.Break(Failure(code="bad", message="no"), gently=True)
+    ]
     assert (run.run.stopping, run.run.grace) == ("FAILED", NOON + 35)
     assert run.abandoned() == ["b#1", "a#1", "c#1"]
     assert run.waiting == ["a#1", "c#1"]
