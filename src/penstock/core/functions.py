@@ -348,7 +348,12 @@ def advance(flow: Flow) -> None:
                 return
             wanted = program.advance(_told(flow))
             program.advanced = flow.seq
-            flow.outcomes.append(Raw(i.ENCODER.encode(wanted)))
+            try:
+                encoded = i.ENCODER.encode(wanted)
+            except Exception as error:  # what `sdk/context.py` has not seen: what woke it is kept
+                wanted = i.unkept(error)
+                encoded = i.ENCODER.encode(wanted)
+            flow.outcomes.append(Raw(encoded))
         flow.cursor = place + 1
         run.heard = []  # the program has the other
         run.advanced = flow.seq

@@ -151,6 +151,14 @@ Waiting = Call | Sleep | Await | Child
 """Those that make a task of the run, and end with something that the function hears."""
 
 ENCODER = msgspec.json.Encoder()
+
+
+def unkept(error: Exception) -> list[Intent]:
+    """In the place of what a function wants and no event can hold: it fails, and does not hang."""
+    message = f"what the function wants cannot be kept: {error}"
+    return [Break(Failure(code="payload-invalid", message=message, type=type(error).__name__))]
+
+
 DECODER: msgspec.json.Decoder[list[Intent]] = msgspec.json.Decoder(list[Intent])  # type: ignore[arg-type]
 
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
@@ -21,6 +22,8 @@ from msgspec import Raw
 from penstock.errors import Rejected, StepFailed, shown
 from penstock.model import intents as i
 from penstock.model.definition import Retry, Timeouts
+from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX
+from penstock.ports.arguments import check, clean
 from penstock.sdk.functions import workflow_of
 from penstock.sdk.marks import ATTRIBUTE as WORKFLOW
 from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Step, Update, here
@@ -152,11 +155,18 @@ class Context:
         return results
 
     def sleep(self, delay: float | timedelta) -> Coroutine[Any, Any, None]:
-        """Seconds, hours or months: a durable timer. `asyncio.sleep` is the same."""
+        """Seconds, hours or months: a durable timer. `asyncio.sleep` is the same. `math.inf` is no timer: it ends when something
+        else ends it."""
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if not isinstance(seconds, Real) or seconds != seconds:
+            raise Rejected(
+                "time-invalid", f"a function sleeps for seconds or a timedelta, not {shown(delay)}"
+            )
         return asyncio.sleep(seconds)
 
     def sleep_until(self, when: datetime) -> Coroutine[Any, Any, None]:
+        if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Rejected("time-invalid", f"`when` is a datetime, not {shown(when)}")
         if when.tzinfo is None:
             raise Rejected(
                 "time-invalid", f"{when.isoformat()} has no zone", hint="datetime(…, tzinfo=UTC)"
@@ -188,11 +198,12 @@ class Context:
     def _await(
         self, name: str, type: Any, timeout: float | timedelta | None, *, update: bool
     ) -> Pending:
-        if not (isinstance(name, str) and name):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Rejected("name-invalid", f"the name of a signal is text, not {shown(name)}")
+        _check_name("a signal", name)
         program = self._program
         place = here(2)
-        due = None if timeout is None else program.at + seconds_of("timeout", timeout)
+        due = (
+            None if timeout is None else program.at + seconds_of("timeout", timeout, "time-invalid")
+        )
         key = program.key(f"{'update' if update else 'signal'}:{name}")
         step = i.Await(key, name, due, update)
         read = decoder_of_hint(type)
@@ -244,7 +255,11 @@ class Context:
     ) -> Pending:  # fmt: skip
         program = self._program
         place = here(2)
+        if id != "" or version is not None:
+            check("id", id, str, code="id-invalid")
+            check("version", version, str | None, code="text-invalid")
         if isinstance(workflow, str):
+            _check_name("a workflow", workflow)
             name, read = workflow, cast("Read", _PLAIN)
             given = args[0] if args else named or None
         else:
@@ -263,12 +278,14 @@ class Context:
             version,
             id,
             detached,
-            keep,
+            bool(keep),
         )
         return Step(program, step, _started if detached else read, place)
 
     def send(self, run_id: str, name: str, payload: Any = None) -> None:
         """A signal to another run; sent once this is on disk."""
+        check("run_id", run_id, str, code="id-invalid")
+        _check_name("a signal", name)
         program = self._program
         program.want(
             i.Send(program.key("send"), run_id, name, Raw(encode_value(payload))),
@@ -277,6 +294,7 @@ class Context:
 
     def publish(self, topic: str, payload: Any = None) -> None:
         """An event for whoever listens."""
+        check("topic", topic, str, code="topic-invalid")
         program = self._program
         step = i.Publish(program.key("publish"), topic, Raw(encode_value(payload)))
         program.want(step, here(1))
@@ -284,8 +302,10 @@ class Context:
     def set_attributes(self, values: Mapping[str, Any]) -> None:
         """Change attributes by which the run is found; None removes one."""
         program = self._program
-        program.want(i.Tag(dict(values)), here(1))
-        program.attributes = {**program.attributes, **values}
+        check("values", values, Mapping[str, Any], code="payload-invalid")
+        kept = _PLAIN(encode_value(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX))
+        program.want(i.Tag(kept), here(1))
+        program.attributes = {**program.attributes, **kept}
 
     def undo(self, activity: Any, /, *args: Any, retry: Retry | None = None, **named: Any) -> None:
         """Have that activity called if the run fails or is cancelled, before what was to be undone until now."""
@@ -310,6 +330,7 @@ class Context:
 
     def changed(self, name: str) -> bool:
         """Guard for changed code: True for runs that have not come here before the change."""
+        _check_name("a change", name)
         return self._program.changed(name, here(1))
 
     def now(self) -> datetime:
@@ -351,7 +372,17 @@ def _looked_at(activity: Any) -> tuple[str, Read]:
     if not callable(activity) and not (isinstance(activity, str) and activity):
         raise _no_activity(activity)
     read: Read = _PLAIN if isinstance(activity, str) else result_decoder(activity)
-    return name_of(activity), read
+    name = name_of(activity)
+    if name == "<lambda>":
+        raise _no_activity(activity, "a lambda has no name to be served under: use `def`")
+    if not clean(name):
+        raise _no_activity(activity, "leave out NUL and halves of surrogate pairs")
+    return name, read
+
+
+def _check_name(of: str, name: Any) -> None:
+    if not (isinstance(name, str) and name and clean(name)):
+        raise Rejected("name-invalid", f"the name of {of} is text, not {shown(name)}")
 
 
 def _no_activity(
@@ -367,7 +398,7 @@ def _check_options(retry: Any, undo_retry: Any, queue: Any, priority: Any) -> No
                 "activity-invalid", f"`{name}` must be a Retry, not {shown(given)}",
                 hint="retry=Retry(attempts=5, first=0.2)",
             )  # fmt: skip
-    if queue is not None and not (isinstance(queue, str) and queue):
+    if queue is not None and not (isinstance(queue, str) and queue and clean(queue)):
         raise Rejected("activity-invalid", f"`queue` is the name of a queue, not {shown(queue)}")
     if priority is not None and not (isinstance(priority, str) and priority in _PRIORITIES):
         raise Rejected(
@@ -375,10 +406,20 @@ def _check_options(retry: Any, undo_retry: Any, queue: Any, priority: Any) -> No
         )
 
 
-@lru_cache(maxsize=4096)
 def _as_stored(given: T) -> T:
+    try:
+        return _stored(given)
+    except TypeError:  # a list in it
+        return _stored.__wrapped__(given)
+
+
+@lru_cache(maxsize=4096)
+def _stored(given: T) -> T:
     """A policy as it is read back: a whole number where one may have a fraction is none, so that the state is the same."""
-    return msgspec.convert(msgspec.to_builtins(given), type(given))
+    try:
+        return msgspec.json.decode(encode_value(given), type=type(given))
+    except msgspec.ValidationError as error:
+        raise Rejected("activity-invalid", f"{shown(given)} cannot be kept: {error}") from None
 
 
 def _timeouts(timeout: float | timedelta | Timeouts) -> Timeouts:

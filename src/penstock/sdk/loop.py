@@ -13,6 +13,7 @@ import asyncio.tasks
 import builtins
 import sys
 from contextvars import Context, copy_context
+from math import isfinite
 from threading import get_ident
 from types import MethodType
 from typing import Any, NoReturn, Protocol
@@ -20,7 +21,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from penstock.errors import Nondeterminism
+from penstock.errors import Nondeterminism, Rejected
 
 _running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -92,6 +93,7 @@ class Timers(Protocol):
 
     def arm(self, timer: Timer) -> None: ...
     def disarm(self, timer: Timer) -> None: ...
+    def exited(self, error: BaseException) -> None: ...
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -142,8 +144,11 @@ class Loop(asyncio.AbstractEventLoop):
                     continue
                 try:
                     handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # asyncio ends the process; this is the end of the one run.
+                    assert self._timers is not None
+                    self._timers.exited(error)
+                    break
                 except BaseException as error:
                     self.unheard.append({"exception": error})
         finally:
@@ -195,6 +200,10 @@ class Loop(asyncio.AbstractEventLoop):
         timer = Timer(when, callback, args, self, context)
         if when <= self.now:
             self._ready.append(timer)
+        elif not isfinite(when):
+            if when != when:
+                raise Rejected("time-invalid", "a function cannot wait for NaN seconds")
+            # For ever: `timeout(math.inf)` is none. What nothing else ends is a deadlock, and is told as one.
         else:
             assert self._timers is not None
             self._timers.arm(timer)

@@ -126,15 +126,15 @@ def kept(failure: Failure) -> Failure:
             details = repr(details)[:MESSAGE_CHARACTERS_MAX]
     return msgspec.structs.replace(
         failure,
-        code=_text(failure.code),
-        message=_text(failure.message),
-        trace=_text(failure.trace),
+        code=readable(failure.code),
+        message=readable(failure.message),
+        trace=readable(failure.trace),
         details=details,
         cause=None if failure.cause is None else kept(failure.cause),
     )
 
 
-def _text(text: str) -> str:
+def readable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -27,6 +27,7 @@ from penstock.model.failure import Failure
 from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_intent
 from penstock.sdk.loop import Loop, Timer
+from penstock.sdk.outcome import readable
 from penstock.sdk.values import Reading, Unreadable, encode_value
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Update:
         self._reply(i.Reply(self.id, Raw(encode_value(value))))
 
     def refuse(self, reason: str) -> None:
-        self._reply(i.Reply(self.id, refused=str(reason) or "refused"))
+        self._reply(i.Reply(self.id, refused=readable(str(reason)) or "refused"))
 
     def _reply(self, reply: i.Reply) -> None:
         if self.id:
@@ -128,7 +129,12 @@ class Replay:
         finally:
             self._notes = None
         self.advanced = told.seq
-        if i.ENCODER.encode(again) != i.ENCODER.encode(wanted):
+        try:
+            encoded = i.ENCODER.encode(again)
+        except Exception as error:
+            again = i.unkept(error)
+            encoded = i.ENCODER.encode(again)
+        if encoded != i.ENCODER.encode(wanted):
             self._compare(again, wanted)
 
     def query(self, name: str, arguments: Any) -> Any:
@@ -145,7 +151,7 @@ class Replay:
             return found(*arguments)
         except PenstockError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Rejected(
                 "query-failed", f"query `{name}`: {type(error).__name__}: {error}"
             ) from error
@@ -357,6 +363,12 @@ class Replay:
     def disarm(self, timer: Timer) -> None:
         if self._open.pop(timer.key, None) is not None:
             self.want(i.Drop(timer.key))
+
+    def exited(self, error: BaseException) -> None:
+        """A task of the function called `sys.exit`, or the like: as if the function itself had, it ends here."""
+        self._ended = i.Break(failure_in(error))
+        self._open.clear()  # nothing wakes it
+        self._main = None
 
     def note(self, key: str, make: Callable[[], Any], place: Place | None) -> Any:
         """A value that is made once."""

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any, TypeVar, cast, overload
 
 from penstock.core.vocabulary import PREFIX
-from penstock.errors import Rejected
+from penstock.errors import Rejected, shown
 from penstock.model.definition import Retry, Timeouts
 from penstock.ports.activities import Served
 from penstock.sdk.arguments import Parameters
@@ -302,13 +302,13 @@ def _timeouts(timeout: float | timedelta | Timeouts | None) -> tuple[float | Non
     )
 
 
-def seconds_of(name: str, value: float | timedelta) -> float:
+def seconds_of(name: str, value: float | timedelta, code: str = "activity-invalid") -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _invalid(f"`{name}` must be seconds or a timedelta, not {value!r}")
+        raise Rejected(code, f"`{name}` must be seconds or a timedelta, not {shown(value)}")
     if not (isfinite(value) and value > 0):
-        raise _invalid(f"`{name}` must be more than 0 seconds, not {value!r}")
+        raise Rejected(code, f"`{name}` must be more than 0 seconds, not {shown(value)}")
     return float(value)
 
 
