@@ -227,7 +227,7 @@ _TESTS: dict[Any, Fits] = {
 Rule = tuple[Fits, Any]
 """Whether a value fits, and what the signature says."""
 ANY_RULE: Rule = _anything, Any
-PLAIN = frozenset({str, bool, type(None)})
+PLAIN = frozenset({str, bool, type(None), types.FunctionType})
 """With one value of theirs all others fit too, but for texts that not every store can keep."""
 SHAPES_MAX = 64
 """Of so many sets of names and types a function remembers that they are good."""
