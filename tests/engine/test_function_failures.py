@@ -98,6 +98,7 @@ MADE: dict[str, tuple[Any, str, str]] = {
         lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
         "UnicodeDecodeError", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
     ),
+    "generator": (lambda: GeneratorExit("mine"), "GeneratorExit", "mine"),
     "surrogate": (lambda: ValueError("\ud800"), "ValueError", "?"),
     "details": (lambda: Fail("x", details=object()), "Fail", "x"),
 }  # fmt: skip

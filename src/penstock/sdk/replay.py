@@ -28,6 +28,7 @@ from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_intent
 from penstock.sdk.loop import Loop, Timer
 from penstock.sdk.outcome import readable
+from penstock.sdk.queries import Glance, answered, only_reads
 from penstock.sdk.values import Reading, Unreadable, encode_value
 
 if TYPE_CHECKING:
@@ -146,17 +147,18 @@ class Replay:
                 f"workflow `{self.workflow.name}` answers no query `{name}`; it answers: {known}",
                 hint='`ctx.query("name", function)` adds one',
             )
+        context, chance = self.context, self._random
+        assert context is not None
+        drawn = None if chance is None else chance.getstate()
         self._reading = True
+        context._program = Glance(self)  # pyright: ignore
         try:
-            return found(*arguments)
-        except PenstockError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise Rejected(
-                "query-failed", f"query `{name}`: {type(error).__name__}: {error}"
-            ) from error
+            return answered(name, found, arguments)
         finally:
+            context._program = self  # pyright: ignore[reportPrivateUsage]
             self._reading = False
+            if chance is not None and drawn is not None:
+                chance.setstate(drawn)
 
     def close(self) -> None:
         self._closed = True
@@ -261,6 +263,8 @@ class Replay:
         except Gone:
             return
         except BaseException as error:
+            if not self.loop.thread:
+                return  # the collector ends it: nobody asks any more
             again = goes_on(error, ContinueAsNew)  # out of a TaskGroup
             if again is not None:
                 self._ended = i.Continue(Raw(again.input))
@@ -326,7 +330,7 @@ class Replay:
         if self._closed:
             return Gone()
         if self._reading:
-            return Rejected("query-failed", "a query only reads; it wants nothing of the run")
+            return only_reads()
         return Nondeterminism(
             "a step was wanted from outside of the function",
             hint="a Context is for the workflow's own code, not for activities, threads or other event loops",
@@ -398,6 +402,9 @@ class Replay:
             if known:
                 self.want(i.Note(key, Raw(b"true")), place)
         return known
+
+    def known_change(self, name: str) -> bool | None:
+        return None if self._markers is None else self._markers.get(name)
 
     @property
     def chance(self) -> random.Random:
