@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
 
 from penstock.model import intents as i
 from penstock.model.failure import Failure
+
+_FREE = ("retry", "timeouts", "queue", "priority", "undo_retry", "due", "version")
+"""What may change while runs are open."""
 
 
 def same(now: i.Intent, then: i.Intent) -> bool:
@@ -28,17 +32,18 @@ def same(now: i.Intent, then: i.Intent) -> bool:
         case i.Drop(), i.Drop():
             return now.key == then.key
         case i.Child(), i.Child():
-            return (
-                now.key == then.key
-                and now.definition == then.definition
-                and _equal(now.input, then.input)
-            )
+            return _which(now) == _which(then) and _equal(now.input, then.input)
         case i.Continue(), i.Continue():
             return _equal(now.input, then.input)
         case i.Break(), i.Break():
             return _failed_alike(now.failure, then.failure)
         case _:
             return False
+
+
+def _which(child: i.Child) -> tuple[str, str, str, bool, bool]:
+    """What makes it another child; one that is not waited for is always kept."""
+    return child.key, child.definition, child.id, child.detached, child.detached or child.kept
 
 
 def _failed_alike(now: Failure, then: Failure) -> bool:
@@ -55,7 +60,54 @@ def _addressless(message: str) -> str:
 
 def _equal(now: Raw, then: Raw) -> bool:
     """As JSON values: the order of an object's members says nothing."""
-    return msgspec.json.decode(now) == msgspec.json.decode(then)
+    return _alike(msgspec.json.decode(now), msgspec.json.decode(then))
+
+
+def _alike(now: Any, then: Any) -> bool:
+    """Equal, and true is not 1."""
+    if isinstance(now, dict) and isinstance(then, dict):
+        one, other = cast("dict[str, Any]", now), cast("dict[str, Any]", then)
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(now, list) and isinstance(then, list):
+        mine, theirs = cast("list[Any]", now), cast("list[Any]", then)
+        return len(mine) == len(theirs) and all(map(_alike, mine, theirs))
+    return isinstance(now, bool) == isinstance(then, bool) and now == then
+
+
+def shown_both(then: i.Intent | None, now: i.Intent | None) -> tuple[str, str]:
+    """Two that differ, so that it is seen in what."""
+    recorded, wanted = shown_intent(then), shown_intent(now)
+    if recorded != wanted or then is None or type(then) is not type(now):
+        return recorded, wanted
+    names = [
+        name for name in then.__struct_fields__
+        if name not in ("key", *_FREE) and getattr(then, name) != getattr(now, name)
+    ]  # fmt: skip
+    if not names:
+        return (
+            f"{recorded} as `{getattr(then, 'key', '')}`",
+            f"{wanted} as `{getattr(now, 'key', '')}`",
+        )
+    parts = [_shown_parts(getattr(then, name), getattr(now, name)) for name in names]
+    pairs = list(zip(names, parts, strict=True))
+    return (
+        f"{recorded} with {', '.join(f'{name}={part[0]}' for name, part in pairs)}",
+        f"{wanted} with {', '.join(f'{name}={part[1]}' for name, part in pairs)}",
+    )
+
+
+def _shown_parts(then: Any, now: Any) -> tuple[str, str]:
+    """Of what is long, from where it differs."""
+    one, other = (
+        bytes(each).decode("utf-8", "replace") if isinstance(each, Raw) else repr(each)
+        for each in (then, now)
+    )
+    pairs = enumerate(zip(one, other, strict=False))
+    start = max(0, next((at for at, (a, b) in pairs if a != b), min(len(one), len(other))) - 20)
+    return tuple(
+        f"{'…' if start else ''}{text[start : start + 80]}{'…' if len(text) > start + 80 else ''}"
+        for text in (one, other)
+    )  # pyright: ignore[reportReturnType]
 
 
 def shown_intent(intent: i.Intent | None) -> str:

@@ -25,7 +25,7 @@ from penstock.errors import Nondeterminism, PenstockError, Rejected
 from penstock.model import intents as i
 from penstock.model.failure import Failure
 from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
-from penstock.sdk.fit import same, shown_intent
+from penstock.sdk.fit import same, shown_both
 from penstock.sdk.loop import Loop, Timer
 from penstock.sdk.outcome import readable
 from penstock.sdk.queries import Glance, answered, only_reads
@@ -82,7 +82,7 @@ class Replay:
     """See the module's docstring; `core/program.py` says what is asked of it."""
 
     __slots__ = (
-        "_asked", "_closed", "_ended", "_guard", "_main", "_markers", "_notes", "_open", "_places", "_random", "_reading",
+        "_asked", "_closed", "_ended", "_guard", "_main", "_markers", "_misfit", "_notes", "_open", "_places", "_random", "_reading",
         "_wanted", "advanced", "at", "attributes", "context", "counts", "generation", "loop", "parent", "queries", "run_id",
         "unawaited", "workflow",
     )  # fmt: skip
@@ -111,6 +111,8 @@ class Replay:
         """Somebody asked it to stop; it is not needed any more; it answers a query."""
         self._notes: dict[str, Raw] | None = None
         """While history is told again: what was made then, and is not made again."""
+        self._misfit: Nondeterminism | None = None
+        """What it wanted meanwhile that was never made; its own code may have caught that."""
         # What few functions use is made when they do: hundreds are in memory at once.
         self._markers: dict[str, bool] | None = None
         self._random: random.Random | None = None
@@ -137,6 +139,8 @@ class Replay:
             encoded = i.ENCODER.encode(again)
         if encoded != i.ENCODER.encode(wanted):
             self._compare(again, wanted)
+        if self._misfit is not None:
+            raise self._misfit
 
     def query(self, name: str, arguments: Any) -> Any:
         found = None if self.queries is None else self.queries.get(name)
@@ -379,11 +383,12 @@ class Replay:
         if self._notes is not None:
             raw = self._notes.get(key)
             if raw is None:
-                raise Nondeterminism(
+                self._misfit = Nondeterminism(
                     f"{shown_place(place)} wants `{key}`, which is not in the history",
                     hint='code that a running workflow does not have goes behind `if ctx.changed("name"):`',
                     step=key, recorded="nothing", wanted=key, place=shown_place(place),
                 )  # fmt: skip
+                raise self._misfit
         else:
             made = make() if self._guard is None else self._guard.excusing(make)
             raw = Raw(encode_value(made))
@@ -430,13 +435,14 @@ class Replay:
             place = self._places[number] if number < len(self._places) else None
             where = shown_place(place) if place is not None else self._where().removeprefix(", at ")
             step = getattr(then, "key", "") or getattr(now, "key", "") or "the end"
+            recorded, asked = shown_both(then, now)
             raise Nondeterminism(
                 f"the code of `{self.workflow.name}` does not fit the history of run {self.run_id}: at `{step}` "
-                f"{shown_intent(then)} is recorded, and the code wants {shown_intent(now)}"
+                f"{recorded} is recorded, and the code wants {asked}"
                 + (f", at {where}" if where else ""),
                 hint='bring the old way back, or keep it for old runs behind `if ctx.changed("name"):`; '
                 "`penstock replay` checks this before a release",
-                step=step, recorded=shown_intent(then), wanted=shown_intent(now), place=where,
+                step=step, recorded=recorded, wanted=asked, place=where,
             )  # fmt: skip
 
     def _without_unasked(self, again: list[i.Intent], wanted: list[i.Intent]) -> list[i.Intent]:
