@@ -510,6 +510,38 @@ async def test_a_change_that_no_old_run_needs_any_more_can_go() -> None:
     assert done == ["new"]
 
 
+@workflow
+async def spinning(ctx: Context) -> None:
+    async def spin() -> None:
+        while True:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    await asyncio.gather(spin(), ctx.signal("never"))
+
+
+async def test_code_that_goes_round_and_round_does_not_stop_the_engine() -> None:
+    async with harness(workflows=[spinning], guard=False) as engine:
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(await engine.start(spinning))
+    assert failed.value.failure.code == "endless-turn"
+    assert "test_functions.py:" in failed.value.failure.message
+    assert failed.value.failure.message.endswith("in spin")
+
+
+async def test_a_function_may_want_a_lot_at_one_moment() -> None:
+    @workflow
+    async def wide(ctx: Context) -> int:
+        async def one(number: int) -> int:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return number
+
+        return sum(await asyncio.gather(*(one(number) for number in range(8_000))))
+
+    async with harness(workflows=[wide], guard=False) as engine:
+        assert await engine.finish(await engine.start(wide)) == sum(range(8_000))
+
+
 async def test_a_process_without_the_code_records_what_comes() -> None:
     clock = SkipClock()
     store = MemoryStore(clock=clock.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,30 @@ async def test_stubs_take_the_place_of_activities() -> None:
             '+0s started order with {"card":"4242"}',
             '    call charge#1 ["4242"], undo refund',
         ]
+
+
+@activity
+async def slow(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+async def test_activities_that_really_wait_are_waited_for_before_time_is_skipped() -> None:
+    @workflow
+    async def patient(ctx: Context, seconds: float) -> str:
+        try:
+            return await asyncio.wait_for(ctx.call(slow, seconds), 3600)
+        except TimeoutError:
+            return "an hour later"
+
+    @workflow
+    async def alone(ctx: Context) -> str:
+        return await ctx.call(slow, 0.05)
+
+    async with harness(workflows=[patient, alone], activities=[slow]) as engine:
+        assert await engine.finish(await engine.start(alone)) == "done"
+        assert await engine.finish(await engine.start(patient, 0.3)) == "done"
+        assert await engine.finish(await engine.start(patient, 1000.0)) == "an hour later"
 
 
 async def test_what_a_history_says() -> None:

@@ -194,6 +194,9 @@ class Attempts:
         for run_id in lapsed:
             self._engine.post(run_id, Item(None))
 
+    def under_way(self) -> set[Ticket]:
+        return set(self._jobs)
+
     def working(self) -> bool:
         """An attempt is under way that does not just wait in the event loop."""
         return any(

@@ -12,7 +12,9 @@ import asyncio
 import asyncio.tasks
 import builtins
 import sys
+from collections.abc import Iterable
 from contextvars import Context, copy_context
+from itertools import islice
 from math import isfinite
 from threading import get_ident
 from types import MethodType
@@ -28,6 +30,9 @@ _run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
 _get_hooks, _set_hooks = sys.get_asyncgen_hooks, sys.set_asyncgen_hooks
 TASKS_KEPT = 32
 CLOSES_MAX = 10
+QUICK_MAX = 20_000
+"""So much is done at one moment before its rounds are counted."""
+ROUNDS_MAX = 100_000
 
 
 class Numbered:
@@ -111,6 +116,8 @@ class Loop(asyncio.AbstractEventLoop):
         """In which it runs, while it does."""
         self._tasks: list[Task] = []
         self._tasks_max = TASKS_KEPT
+        self.endless: list[Any] = []
+        """The task that was about to go on when it had gone on for too long."""
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to hear: an exception in a callback."""
 
@@ -138,24 +145,41 @@ class Loop(asyncio.AbstractEventLoop):
         _run_in(self)
         self.thread = get_ident()
         try:
-            handle: Any
-            for handle in ready:
-                if handle._cancelled:
-                    continue
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt) as error:
-                    # asyncio ends the process; this is the end of the one run.
-                    assert self._timers is not None
-                    self._timers.exited(error)
-                    break
-                except BaseException as error:
-                    self.unheard.append({"exception": error})
+            if self._carry_out(islice(ready, QUICK_MAX)) and len(ready) > QUICK_MAX:
+                self._go_round(ready)
         finally:
             ready.clear()
             self.thread = 0
             _run_in(around)
             _set_hooks(*hooks)
+
+    def _carry_out(self, handles: Iterable[Any]) -> bool:
+        """False if the function has ended the process, as it believes."""
+        for handle in handles:
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt) as error:
+                # asyncio ends the process; this is the end of the one run.
+                assert self._timers is not None
+                self._timers.exited(error)
+                return False
+            except BaseException as error:
+                self.unheard.append({"exception": error})
+        return True
+
+    def _go_round(self, ready: list[Any]) -> None:
+        """It is much: so many tasks, or a circle that waits for nothing and would keep the engine from all else."""
+        del ready[:QUICK_MAX]
+        for _ in range(ROUNDS_MAX):
+            if not ready:
+                return
+            batch = ready.copy()
+            ready.clear()
+            if not self._carry_out(batch):
+                return
+        self.endless = [getattr(each._callback, "__self__", None) for each in ready[:1]]
 
     def abandon(self) -> None:
         """What is left of the function ends here and now: not when the collector likes, and not in another loop, where

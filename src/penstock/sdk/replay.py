@@ -188,6 +188,8 @@ class Replay:
         if self._ended is None:
             if self.unawaited:
                 self._ended = i.Break(self._never_awaited(self.unawaited[0]))
+            elif self.loop.endless:
+                self._ended = i.Break(self._endless(self.loop.endless[0]))
             elif not self._open:
                 self._ended = i.Break(self._stuck())
             else:
@@ -303,9 +305,21 @@ class Replay:
             message=f"workflow `{self.workflow.name}` waits for nothing that can happen{self._where()}",
         )
 
-    def _where(self) -> str:
+    def _endless(self, task: Any) -> Failure:
+        """It goes round and round, and nothing else could happen."""
+        where = self._where(task if hasattr(task, "get_coro") else None)
+        return Failure(
+            code="endless-turn",
+            message=f"workflow `{self.workflow.name}` goes on without end and waits for no step{where}",
+            details={
+                "hint": "wait for a step, a timer or a signal: `asyncio.sleep(0)` lets no time pass"
+            },
+        )
+
+    def _where(self, task: asyncio.Task[Any] | None = None) -> str:
         """The line at which it waits."""
-        awaited: Any = None if self._main is None else self._main.get_coro()
+        task = task or self._main
+        awaited: Any = None if task is None else task.get_coro()
         found = ""
         while awaited is not None:  # from the outermost call to what it waits for
             frame = getattr(awaited, "cr_frame", None)

@@ -1,7 +1,8 @@
 """An engine in process whose clock skips: thirty days pass in milliseconds (SPEC 13).
 
 Time moves only when the engine has nothing left to do at the present moment, straight to the next thing that is due.
-Nothing sleeps; activities that really wait (for a thread, a socket) are waited for.
+Nothing sleeps; activities that really wait are waited for: those in threads and processes until they end, those in the event
+loop, by `finish`, as long as they sleep for less than a second or something comes from outside soon.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ from penstock.testing.histories import Steps
 NOON = 1_767_268_800.0
 """2026-01-01 12:00 UTC: where the clock of a harness begins."""
 QUIET_STEPS = 25
+REAL_SECONDS = 1.0
+"""So long an attempt in the event loop may really sleep before the clock skips over it."""
+OUTSIDE_SECONDS = 0.2
+"""So long it may wait for something that is not a timer."""
+ENDLESS_SECONDS = 60.0
+"""So long it is waited for if there is nothing else to come."""
 
 
 class SkipHandle:
@@ -94,6 +101,8 @@ class Harness(Engine):
     def __init__(self, core: Core, runs: LocalRuns, clock: SkipClock) -> None:
         super().__init__(runs)
         self.core, self.clock = core, clock
+        self._known: set[Any] = set()
+        """Attempts that were waited for, and will not end by themselves soon."""
 
     async def settle(self) -> None:
         """Let the engine do all that can be done at the present moment."""
@@ -124,6 +133,8 @@ class Harness(Engine):
             await self.settle()
             while (await self._runs.find(run.id)).open:
                 due = self.clock.next()
+                if await self._waited(ever=due is None or due > limit):
+                    continue
                 if due is None or due > limit:
                     reasons = "; ".join(why.message for why in await run.why())
                     raise AssertionError(f"run {run.id} does not end by itself: {reasons}")
@@ -133,6 +144,28 @@ class Harness(Engine):
         finally:
             waiting.cancel()
 
+    async def _waited(self, *, ever: bool) -> bool:
+        """Give attempts under way the real time that they need; whether one has ended."""
+        before = self.core.attempts.under_way()
+        if not before:
+            return False
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while before <= self.core.attempts.under_way():
+            passed = loop.time() - begun
+            if not ever and (before <= self._known or passed > REAL_SECONDS):
+                break
+            if not ever and passed > OUTSIDE_SECONDS and not _sleeps(loop, begun + REAL_SECONDS):
+                break
+            if passed > ENDLESS_SECONDS:
+                break
+            await asyncio.sleep(0.001)
+        else:
+            await self.settle()
+            return True
+        self._known = before
+        return False
+
     async def steps(self, run: Run) -> Steps:
         """What the run did, for assertions."""
         return Steps(await run.history())
@@ -140,6 +173,13 @@ class Harness(Engine):
     async def types(self, run: Run) -> list[str]:
         """The types of the run's events, in order."""
         return [item.type for item in await run.history()]
+
+
+def _sleeps(loop: Any, until: float) -> bool:
+    """Whether something in the event loop wakes up by then; of loops of others nothing is known."""
+    return any(
+        not each.cancelled() and each.when() <= until for each in getattr(loop, "_scheduled", ())
+    )
 
 
 @asynccontextmanager
