@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from penstock.ports.arguments import SECONDS_MAX
+
 DAY = 86_400
 
 
@@ -77,6 +79,8 @@ def _coarse(seconds: float) -> str:
 
 def local(when: float, now: float | None = None) -> str:
     """The time by the reader's clock; the date only if it is another day's."""
+    if when > SECONDS_MAX:  # a signal may be waited for a million years
+        return "in the far future"
     moment = datetime.fromtimestamp(when).astimezone()
     if now is not None and datetime.fromtimestamp(now).astimezone().date() == moment.date():
         return moment.strftime("%H:%M:%S")

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from penstock.model import intents as i
 from penstock.model.failure import Failure
+from penstock.ports.arguments import SECONDS_MAX
 
 _FREE = ("retry", "timeouts", "queue", "priority", "undo_retry", "due", "version")
 """What may change while runs are open."""
@@ -123,6 +124,8 @@ def shown_intent(intent: i.Intent | None) -> str:
         case i.Call():
             return f"call {intent.activity}{text(intent.arguments)}"
         case i.Sleep():
+            if intent.due > SECONDS_MAX:
+                return "sleep until the far future"
             return f"sleep until {datetime.fromtimestamp(intent.due, UTC).isoformat()}"
         case i.Await():
             return f"{'update' if intent.update else 'signal'} {intent.name}"

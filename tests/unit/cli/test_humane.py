@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.cli.humane import ago, due_words, duration, left, local, pace, span, until
+from penstock.model.intents import Sleep
+from penstock.sdk.fit import shown_intent
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,9 @@ def test_a_pace_and_what_is_left_at_it() -> None:
 
 def test_a_span_is_exact() -> None:
     assert [span(s) for s in (0, 0.25, 1.5, 90, 300, 129_600, 172_800.0)] == ["0s", "250ms", "1.5s", "90s", "5m", "36h", "2d"]  # fmt: skip
+
+
+@pytest.mark.parametrize("when", [2.6e11, 1e300])
+def test_a_time_that_no_calendar_has_is_told_all_the_same(when: float) -> None:
+    assert local(when, 0.0) == "in the far future"
+    assert shown_intent(Sleep("sleep#1", when)) == "sleep until the far future"
