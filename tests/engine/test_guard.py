@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import itertools
 import logging
 import os
+import platform
 import random
 import secrets
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import uuid
+from collections import deque
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -21,9 +25,12 @@ from typing import Any
 import pytest
 
 from penstock import Context, RunFailed, workflow
+from penstock.sdk import guard
 from penstock.testing.harness import harness
 
 seen: list[int] = []
+waiting: deque[int] = deque()
+numbers = itertools.count()
 count = 0
 
 
@@ -143,7 +150,55 @@ async def swallowed(ctx: Context) -> str:
     return "not"
 
 
+@workflow
+async def queued(ctx: Context) -> None:
+    waiting.append(1)
+
+
+@workflow
+async def numbered(ctx: Context) -> None:
+    next(numbers)
+
+
+@workflow
+async def database(ctx: Context) -> None:
+    sqlite3.connect(":memory:")
+
+
+@workflow
+async def resolved(ctx: Context) -> None:
+    socket.getaddrinfo("localhost", 80)
+
+
+@workflow
+async def machine(ctx: Context) -> str:
+    return platform.node()
+
+
+@workflow
+async def clock_of_system(ctx: Context) -> float:
+    return time.clock_gettime(0)
+
+
+@workflow
+async def on_one_line(ctx: Context) -> None:
+    while True: pass  # noqa: E701  # fmt: skip
+
+
+async def test_a_loop_on_one_line_does_not_hang_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BLOCKED_SECONDS", 0.2)
+    async with harness(workflows=[on_one_line]) as engine:
+        with pytest.raises(RunFailed, match="without awaiting anything"):
+            await engine.finish(await engine.start(on_one_line))
+
+
 CASES = [
+    (queued, "the global `waiting`", "variables"),
+    (numbered, "the global `numbers`", "variables"),
+    (database, "sqlite3.connect", "activity"),
+    (resolved, "socket.getaddrinfo", "activity"),
+    (machine, "platform", "activity"),
+    (clock_of_system, "time.clock_gettime", "ctx.now()"),
     (clock, "time.time", "ctx.now()"),
     (clock_of_datetime, "datetime.now", "ctx.now()"),
     (today, "date.today", "ctx.now()"),

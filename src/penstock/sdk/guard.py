@@ -7,20 +7,25 @@ finds is raised at the line, and counted even if the code catches it.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import builtins
 import datetime
+import itertools
 import math
 import os
+import platform
 import random
 import secrets
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
@@ -35,11 +40,13 @@ _WORLD = "do it in an activity"
 _CALLS: dict[int, tuple[str, str]] = {}
 """Built-in functions by identity: what they are, and what to use instead."""
 for _module, _names, _what, _instead in (
-    (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime", "ctime", "process_time", "thread_time"), "the clock", _CLOCK),
+    (time, ("clock_gettime", "clock_gettime_ns", "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime", "ctime", "process_time", "thread_time"), "the clock", _CLOCK),
     (time, ("sleep",), "a blocking sleep", "`await asyncio.sleep(…)` is a durable timer"),
     (os, ("urandom", "getrandom"), "chance", _CHANCE),
     (os, ("system", "fork", "listdir", "scandir", "stat", "lstat", "getcwd", "remove", "unlink", "rename", "replace", "mkdir", "rmdir", "open"), "the operating system", _WORLD),
-    (os, ("getpid", "getppid"), "the process", _WORLD),
+    (os, ("getpid", "getppid", "uname"), "the process", _WORLD),
+    (_thread, ("start_new_thread",), "a thread", "a plain `def` activity runs in a thread"),
+    (sqlite3, ("connect",), "a database", _WORLD),
     (socket, ("gethostname", "getaddrinfo", "gethostbyname"), "the network", _WORLD),
     (builtins, ("open", "input"), "a file", _WORLD),
 ):  # fmt: skip
@@ -57,6 +64,8 @@ for _function, _what, _instead in (
     (subprocess.Popen.__init__, "a process", _WORLD),
     (socket.socket.__init__, "a socket", _WORLD),
     (socket.create_connection, "a socket", _WORLD),
+    (socket.getaddrinfo, "socket.getaddrinfo: the network", _WORLD),
+    (platform.uname, "platform: the machine", _WORLD),
     (os.getenv, "os.getenv: the environment", "give it as an argument"),
     (type(os.environ).__getitem__, "os.environ: the environment", "give it as an argument"),
     (asyncio.run, "an event loop of its own", "await it, or do it in an activity"),
@@ -73,6 +82,11 @@ _SEEDING = random.Random.__init__.__code__
 _QUIET = ("logging", "warnings", "traceback", "linecache", "importlib")
 """What these do is not the workflow's own doing."""
 _NOW = frozenset({"now", "utcnow", "today"})
+
+
+_STATE = (
+    list, dict, set, int, float, str, tuple, deque, bytearray, itertools.count,
+)  # fmt: skip
 
 
 class Guard:
@@ -171,15 +185,19 @@ class Guard:
         return {
             name: _copied(value)
             for name, value in self._globals.items()
-            if not name.startswith("__")
-            and isinstance(value, list | dict | set | int | float | str | tuple)
+            if not name.startswith("__") and isinstance(value, _STATE)
         }
 
     def _entered(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._line if frame.f_code.co_filename == self._file else None
+        if frame.f_code.co_filename != self._file:
+            return None
+        frame.f_trace_opcodes = True  # a loop on one line, which calls nothing, has no other events
+        return self._line
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event in ("line", "return") and not self._resting:
+        if event == "opcode" and not self._resting:
+            self._check_time(frame)
+        elif event in ("line", "return") and not self._resting:
             self._check_time(frame)
             self._compare()
             self._last = (
@@ -204,7 +222,11 @@ class Guard:
 def _copied(value: Any) -> Any:
     """A value to compare with later: of a container, what it holds."""
     held: Any = value
-    if isinstance(value, list):
+    if isinstance(value, itertools.count):
+        return repr(held)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, list | deque):
         return [id(each) for each in held]
     if isinstance(value, dict):
         return {key: id(each) for key, each in held.items()}
