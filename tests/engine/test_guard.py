@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import itertools
 import logging
@@ -257,3 +258,21 @@ async def test_what_comes_from_the_context_is_fine() -> None:
     sys.modules.pop("colorsys", None)
     async with harness(workflows=[good]) as engine:
         assert await engine.finish(await engine.start(good)) == ["a", "b", 2, "4", 2026]
+
+
+@workflow
+async def collected(ctx: Context) -> int:
+    gc.collect()
+    return 1
+
+
+async def test_what_the_collector_calls_is_nobodys_workflow_code() -> None:
+    def timed(phase: str, info: dict[str, int]) -> None:
+        time.perf_counter()
+
+    gc.callbacks.append(timed)
+    try:
+        async with harness(workflows=[collected]) as engine:
+            assert await engine.finish(await engine.start(collected)) == 1
+    finally:
+        gc.callbacks.remove(timed)

@@ -11,6 +11,7 @@ import _thread
 import asyncio
 import builtins
 import datetime
+import gc
 import itertools
 import math
 import os
@@ -253,9 +254,13 @@ def _method(argument: Any) -> tuple[str, str] | None:
 
 
 def _excused(frame: FrameType) -> bool:
-    """Asked by something that may: logging, or the engine itself around the function."""
+    """Asked by something that may: logging, the engine itself around the function, or the collector, which comes along
+    anywhere."""
+    collecting = {getattr(each, "__code__", None) for each in gc.callbacks}
     cursor: FrameType | None = frame
     while cursor is not None:
+        if cursor.f_code in collecting or cursor.f_code.co_name == "__del__":
+            return True
         module = str(cursor.f_globals.get("__name__", ""))
         if module.split(".")[0] in _QUIET or module.startswith("penstock."):
             return True
