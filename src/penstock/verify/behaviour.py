@@ -170,20 +170,23 @@ class Behaviour:
         self.subject.doubt(RULE, code, where, f"perhaps {message}: {reason}", HINTS[code], key=True)
 
     def _dead_link(self, route: Route, starved: Node | None) -> tuple[Path, str] | None:
-        """The last link that was decided dead by its condition, of those into a starved join the first: where it
-        stands, and its name."""
-        dead = {id(guard) for guard, outcome in route.asks if outcome is False}
+        """The last link that was decided dead by its condition, of those on a way to a starved join, its own links first:
+        where it stands, and its name."""
         asked = [guard for guard, outcome in reversed(route.asks) if outcome is False]
         if starved is not None:
             into = [edge.guard for edge in starved.arrivals if edge.guard is not None]
-            asked = [g for g in into if id(g) in dead or not g.expression.reads]
+            dead = [guard for guard in into if guard in asked or not guard.expression.reads]
+            asked = [*dead, *asked]
         for guard in asked:
             for scope in self.subject.plan.scopes.values():
                 for node in scope.nodes.values():
                     for out in node.outs:
-                        if out.edge.guard is guard:
-                            path = (*place(scope, node.id)[:-2], "links", out.edge.index)
-                            return path, f"the link `{out.edge.name}`"
+                        if out.edge.guard is not guard:
+                            continue
+                        if starved is not None and not _leads(scope, out.target, starved):
+                            continue
+                        path = (*place(scope, node.id)[:-2], "links", out.edge.index)
+                        return path, f"the link `{out.edge.name}`"
         return None
 
     def _mutexes(self) -> None:
@@ -435,6 +438,20 @@ class Seen:
             return shows
 
         return watching
+
+
+def _leads(scope: ScopePlan, id: str, to: Node) -> bool:
+    """There is a path from the task to that one, in this scope."""
+    todo, seen = [id], {id}
+    while todo:
+        node = scope.nodes.get(todo.pop())
+        if node is to:
+            return True
+        for out in () if node is None else node.outs:
+            if out.target not in seen:
+                seen.add(out.target)
+                todo.append(out.target)
+    return False
 
 
 def _counts(node: Node) -> bool:
