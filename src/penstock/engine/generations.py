@@ -210,7 +210,7 @@ class Generations:
             if row is None:
                 return
             old = await self._loaded(row)
-            if not next_owed(old):
+            if not next_owed(old) or old.next_input is None:
                 return
             now, generation = engine.clock.now(), row.generation + 1
             # What is counted for the run goes on: its timeout, and by what a repeat of its start is known.
