@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.engine import points
+from penstock.engine.engine import Engine as Core
 from penstock.engine.engine import Settings
 from penstock.engine.recovery import LEASE_SECONDS
 from penstock.testing.harness import SkipClock
@@ -68,3 +70,48 @@ async def _a_while(engine: penstock.Engine) -> None:
     for _ in range(10):
         await engine.owner()
         await asyncio.sleep(0.001)
+
+
+async def test_a_hint_while_it_drains_does_not_make_it_an_unclean_end(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process writes to a run as this one lets go. What is read for that hint must not be cut off: whoever comes
+    next would take it for a crash, and what was never begun for lost."""
+    heard: list[str] = []
+
+    @penstock.activity
+    async def slow() -> int:
+        return 7
+
+    closing = penstock.open(url)
+    engine = await closing.__aenter__()
+    await engine.register(SLOW)
+    await engine.start("slow", id="r")
+    core: Core = vars(engine)["_runs"].engine
+    load, closed = core.turns.load, core.bus.close
+
+    async def later(run_ids: list[str]) -> None:
+        await asyncio.sleep(0.2)  # a store with a long line
+        await load(run_ids)
+
+    async def close() -> None:
+        for _ in range(5):  # as a bus with a server does: the committer gets its turn
+            await asyncio.sleep(0)
+        await closed()
+
+    def reach(name: str) -> None:
+        if name == "stop.drained":
+            heard.append(name)
+            core.refresh("r")
+
+    monkeypatch.setattr(core.turns, "load", later)
+    monkeypatch.setattr(core.bus, "close", close)
+    monkeypatch.setattr(points, "reach", reach)
+    await closing.__aexit__(None, None, None)
+    monkeypatch.setattr(points, "reach", None)
+    assert heard == ["stop.drained"]
+
+    async with penstock.open(url, activities=[slow]) as after:
+        run = await after.get("r")
+        assert await asyncio.wait_for(run.result(), 60) == 7
+        assert "task_lost" not in [each.type for each in await run.history()]

@@ -130,7 +130,7 @@ class Engine:
         self.turns = Turns(self)
         self.effects = Effects(self)
         self.commits = Commits(self)
-        self.stopping = False
+        self.stopping = self._drained = False
         self._task: asyncio.Task[None] | None = None
         self.position = 0
         """The newest position that this engine has written or looked at."""
@@ -163,6 +163,7 @@ class Engine:
         await self.activities.close(drain_seconds=self.settings.drain_seconds)
         self.commits.post_again()
         await self._emptied()
+        self._drained = True
         if points.reach is not None:
             points.reach("stop.drained")
         await self.outbox.close()
@@ -172,6 +173,7 @@ class Engine:
         await self.following.close()
         self.timers.close()
         await self.errands.close()
+        await self._emptied()  # cut off in the middle of a batch, this would not be a clean end
         task, self._task = self._task, None
         if task is None:  # pyright: ignore[reportUnnecessaryComparison]
             return  # closed by two at once, and the other was first
@@ -320,7 +322,9 @@ class Engine:
         self._settled.set()
 
     def refresh(self, run_id: str) -> None:
-        """A hint: the run may have changed in the store."""
+        """A hint: the run may have changed in the store. Whoever comes next looks, once nothing more is begun here."""
+        if self._drained:
+            return
         self.cache.pop(run_id, None)
         self.observers.poke(run_id)
         self.post(run_id, Item(None))
