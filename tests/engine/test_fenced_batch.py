@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import activity
+from penstock import Context, activity, workflow
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.errors import Fenced
@@ -153,6 +153,44 @@ async def test_who_owns_the_database_again_is_not_harmed_by_what_it_took_before(
         await asked
         assert engine.core.owner == mine
         assert await run.result() == 7
+
+
+@workflow
+async def hears(ctx: Context) -> int:
+    return await ctx.signal("go") + await ctx.signal("go")
+
+
+async def test_who_becomes_the_owner_while_it_commits_and_is_taken_over_from_tells_no_function() -> (
+    None
+):
+    """What its function wanted was written without a token, as the batch had been taken by who was not the owner: found by
+    seed 10057."""
+    store = Held()
+    async with harness(workflows=[hears], store=store) as engine:
+        run = await engine.start(hears, id="r")
+        await engine.settle()
+        assert await engine.types(run) == ["run_started"]
+        await taken_over(engine)
+        store.hold = asyncio.Event()
+        asked = asyncio.ensure_future(run.signal("go", 7))
+        await seen(store)
+        other = await store.owner()
+        assert other is not None
+        await store.release(other)
+        mine = await store.claim("node", "")
+        assert mine is not None
+        engine.core.own(mine, engine.core.position)
+        await store.release(mine)  # and another takes over again, unnoticed
+        await store.claim("another", "")
+        store.hold.set()
+        store.hold = None
+        await asked
+        assert engine.core.owner is None
+        (key,) = [row.key for row in (await store.find_newest(["r"])).values()]
+        told = [each.payload for each in await store.events(key)]
+        assert len(told) == 2
+        assert b'"type":"signal_received"' in told[1]
+        assert b"outcomes" not in told[1]
 
 
 async def test_an_owner_whose_lease_has_run_out_begins_nothing_until_it_is_renewed() -> None:

@@ -75,6 +75,14 @@ class Commits:
         owner = self._engine.owner
         self._token = None if owner is None else owner.token
 
+    def owning(self) -> bool:
+        """This process is the owner, at this moment, and may decide as one: what it does from here on is refused if it is
+        taken over from before it writes, also if it became the owner only after it had taken the batch."""
+        owner = self._engine.owner
+        if owner is not None and self._token is None:
+            self._token = owner.token
+        return owner is not None
+
     async def _commit(self) -> None:
         engine = self._engine
         self.taking()

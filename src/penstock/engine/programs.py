@@ -78,7 +78,7 @@ class Programs:
         if flow.program is not None and flow.program.advanced == run.advanced:
             return True
         flow.program = flow.host = None
-        if engine.owner is None or run_id in self.unfit or run.closed:
+        if run_id in self.unfit or run.closed or not engine.commits.owning():
             return True
         name = run.definition or entry.row.definition
         if engine.functions.plan(name) is None:
@@ -102,7 +102,7 @@ class Programs:
     def host(self, entry: Entry) -> None:
         """A run that begins: so does its function, if it is here, by itself."""
         engine, flow = self._engine, entry.flow
-        here = engine.owner is not None and engine.functions.plan(entry.row.definition) is not None
+        here = engine.functions.plan(entry.row.definition) is not None and engine.commits.owning()
         flow.program, flow.host = None, engine.functions if here else None
 
     def can(self, run: Run) -> bool:
