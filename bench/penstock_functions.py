@@ -1,7 +1,8 @@
 """Penstock: workflow functions beside definitions on the same store, and 100,000 steps in one function.
 
-Ratios are taken between neighbours in time, in one process: a round of each after the other, medians of all rounds. By
-processor time where others use the machine's processors too, also for what one run at a time takes.
+Ratios are taken between neighbours in time, in one process: a round of each after the other, medians of all rounds. Each
+is told twice: by the clock, as the questions `sequence`, `latency` and `fanout` are asked, and by processor time of this
+process alone, which leaves out the disk, the server of the database and who else uses the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from penstock_app import nap as _nap  # noqa: F401  (one of ACTIVITIES)
 from store import stores
 from workload import FANOUT, check, check_all, check_one, order
 
-ROUNDS, ROUND_RUNS = 12, 200
+ROUNDS = 12
+CLIENTS, CLIENT_RUNS, SINGLE_RUNS, FANOUT_RUNS = 200, 5, 200, 2
 STEPS, SAMPLE = 100_000, 10_000
 Dict = dict[str, Any]
 
@@ -80,26 +82,33 @@ def _resident() -> float:
 Work = Callable[[int], Awaitable[None]]
 
 
-async def _cost(work: Work, count: int, at_once: int) -> float:
-    """Processor seconds."""
-    before = time.process_time()
-    for first in range(0, count, at_once):
-        await asyncio.gather(*(work(number) for number in range(first, first + at_once)))
-    return time.process_time() - before
+async def _cost(work: Work, count: int, clients: int) -> tuple[float, float]:
+    """Seconds, and processor seconds, of so many runs, so many at a time."""
+    numbers = iter(range(count))
+
+    async def client() -> None:
+        for number in numbers:
+            await work(number)
+
+    clock, processor = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return time.perf_counter() - clock, time.process_time() - processor
 
 
 async def beside(answer: Answer, name: str, plain: Work, code: Work, given: Options) -> None:
     """How a function does against its definition: 1 is alike, less is slower."""
-    count, at_once = {
-        "sequence": (ROUND_RUNS, ROUND_RUNS), "latency": (ROUND_RUNS, 1), "fanout": (2, 1),
+    count, clients = {
+        "sequence": (CLIENTS * CLIENT_RUNS, CLIENTS), "latency": (SINGLE_RUNS, 1), "fanout": (FANOUT_RUNS, 1),
     }[name]  # fmt: skip
     for work in (plain, code):
-        await _cost(work, count, at_once)
-    shares: list[float] = []
+        await _cost(work, count, clients)
+    shares: list[tuple[float, float]] = []
     for _ in range(ROUNDS // 3 if given.quick else ROUNDS):
-        first = await _cost(plain, count, at_once)
-        shares.append(first / await _cost(code, count, at_once))
-    answer.row(f"functions: {name}", median(shares), "of definitions")
+        first, second = await _cost(plain, count, clients), await _cost(code, count, clients)
+        shares.append((first[0] / second[0], first[1] / second[1]))
+    answer.row(f"functions: {name}", median(each[0] for each in shares), "of definitions")
+    processor = median(each[1] for each in shares)
+    answer.row(f"functions: {name}, processor", processor, "of definitions")
 
 
 async def compare(answer: Answer, url: str, given: Options) -> None:

@@ -44,8 +44,11 @@ ORDER = (
     *("list p50", "list p99", "idle"),
     *(
         "functions: sequence",
+        "functions: sequence, processor",
         "functions: latency",
+        "functions: latency, processor",
         "functions: fanout",
+        "functions: fanout, processor",
         "functions: late step",
         "functions: growth",
     ),

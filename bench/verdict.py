@@ -69,7 +69,8 @@ def judge(figures: Figures) -> list[Verdict]:
                 least(
                     f"{on}{name} of functions", whose(f"functions: {name}"), 0.8, "of definitions"
                 )
-                for name in ("sequence", "latency", "fanout")
+                for each in ("sequence", "latency", "fanout")
+                for name in (each, f"{each}, processor")
             ),
             limit(f"{on}a step at 100,000", whose("functions: late step"), 1.25, "× an early one"),
             limit(f"{on}memory of a late step", whose("functions: growth"), 0.1, "KiB/step"),
