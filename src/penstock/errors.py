@@ -319,7 +319,8 @@ class RunFailed(PenstockError):
     def __init__(self, run_id: str, status: str, failure: Any) -> None:
         reason = getattr(failure, "message", None) or str(failure or "")
         super().__init__(
-            f"run {run_id} ended {status}: {reason}" if reason else f"run {run_id} ended {status}"
+            f"run {run_id} ended {status}: {reason}" if reason else f"run {run_id} ended {status}",
+            hint=getattr(failure, "hint", None),
         )
         self.run_id, self.status, self.failure = run_id, status, failure
         cause = getattr(failure, "cause", None)

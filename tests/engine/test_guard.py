@@ -276,3 +276,17 @@ async def test_what_the_collector_calls_is_nobodys_workflow_code() -> None:
             assert await engine.finish(await engine.start(collected)) == 1
     finally:
         gc.callbacks.remove(timed)
+
+
+async def test_what_to_use_instead_stands_below_the_message() -> None:
+    """As a test that fails shows it."""
+
+    @workflow
+    async def late(ctx: Context) -> float:
+        return time.time()
+
+    async with harness(workflows=[late]) as engine:
+        run = await engine.start(late)
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(run)
+    assert failed.value.hint == "`ctx.now()` is the time of what woke the function"

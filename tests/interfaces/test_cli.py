@@ -27,7 +27,10 @@ async def double(n: int) -> int:
 
 @activity
 async def boom() -> None:
-    raise Fail("no luck", code="no-luck")
+    try:
+        {}["dice"]
+    except KeyError as error:
+        raise Fail("no luck", code="no-luck", details={"hint": "try again"}) from error
 
 @activity
 def note(text: str) -> str:
@@ -334,7 +337,12 @@ def test_a_failed_run_says_why_and_where_and_exits_with_1(tool: Tool, folder: Pa
     said = tool("run", "failing.yaml", "--app", "acts.py")
 
     assert (said.status, said.out) == (1, "")
-    assert "error[no-luck]: no luck\n  --> task fail\nhint: penstock history failing" in said.err
+    assert "error[no-luck]: no luck\n  --> task fail\n    File " in said.err
+    ending = "  because of KeyError: 'dice'\nhint: try again\nnext: penstock history failing\n"
+    assert said.err.endswith(ending)
+    shown = tool("show", "failing").out
+    assert "[no-luck] in fail Fail: no luck\n  hint       try again\n" in shown
+    assert "hint     try again\n" in tool("why", "failing").out
     assert (folder / "notes.txt").read_text() == "kept\nundone kept\n"
 
 
@@ -621,6 +629,8 @@ def test_why_says_what_is_to_begin_and_why_a_run_failed(tool: Tool) -> None:
     assert failed.out.splitlines() == [
         "run f-1 waits for nothing: it is FAILED",
         "error    [no-luck] in fail Fail: no luck",
+        "hint     try again",
+        "error    [error] KeyError: 'dice'",
     ]
     assert tool("why", "f-1", "--json").json["errors"][0]["code"] == "no-luck"
 

@@ -194,6 +194,8 @@ def _show(view: RunView) -> None:
                 f"[{failure.code}]{where} {failure.type + ': ' if failure.type else ''}{failure.message}",
             )
         )
+        if failure.hint:
+            facts.append(("hint", failure.hint))
     facts.append(("events", str(view.revision)))
     for name, value in facts:
         give(f"  {name:<11}{visible(value)}")
@@ -272,6 +274,8 @@ def why_command(id: str, as_json: bool, url: str) -> int:
                 where = f" in {failure.key}" if failure.key else ""
                 kind = f"{failure.type}: " if failure.type else ""
                 give(visible(f"error    [{failure.code}]{where} {kind}{failure.message}"))
+                if failure.hint:
+                    give(visible(f"hint     {failure.hint}"))
             if failed:
                 say(f"{paint('next', 'hint')}: penstock history {quote(id)}{store_flag(url)}")
         elif owner is None:

@@ -286,5 +286,13 @@ async def _ended(run: Run, followed: Followed, url: str, again: bool) -> int:
         say(f"{paint(f'error[{failure.code}]', 'error')}: {visible(failure.message)}")
         if failure.key:
             say(f"  {paint('-->', 'arrow')} task {visible(failure.key)}")
-    say(f"{paint('hint', 'hint')}: penstock history {id}{flag}")
+        for line in failure.trace.splitlines():
+            say(f"  {paint(visible(line), 'detail')}")
+        cause = failure.cause
+        while cause is not None:
+            say(f"  because of {visible(cause.type or cause.code)}: {visible(cause.message)}")
+            cause = cause.cause
+        if failure.hint:
+            say(f"{paint('hint', 'hint')}: {visible(failure.hint)}")
+    say(f"{paint('next', 'hint')}: penstock history {id}{flag}")
     return FAILED

@@ -25,6 +25,13 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     """The last lines of the traceback."""
     cause: Failure | None = None
 
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, where its details say so."""
+        details: Any = self.details
+        found = details.get("hint") if hasattr(details, "get") else None
+        return found if isinstance(found, str) else None
+
 
 def failure_of(error: BaseException, *, code: str | None = None, trace: str = "") -> Failure:
     """The exception and its causes, innermost last, each bounded."""
