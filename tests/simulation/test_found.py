@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from penstock import Context, Retry, activity, workflow
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.memory_bus import MemoryBus
+from penstock.adapters.sqlite.store import SqliteStore
 from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.functions import FunctionPlan
@@ -260,3 +264,26 @@ async def test_who_is_taken_over_from_while_it_takes_over_records_no_losses() ->
     assert len(await store.follow(after=0)) == events
     await runs.close()
     MemoryStore.forget("taken")
+
+
+@activity(transactional=True)
+def booked(connection: sqlite3.Connection, n: int) -> int:
+    connection.execute("CREATE TABLE IF NOT EXISTS mine (n)")
+    connection.execute("INSERT INTO mine VALUES (?)", (n,))
+    return n + 1
+
+
+@workflow
+async def books(ctx: Context) -> int:
+    return await ctx.call(booked, await ctx.call(booked, 7))
+
+
+async def test_a_function_gives_a_transactional_activity_its_arguments_by_position(
+    tmp_path: Path,
+) -> None:
+    """They were taken for the connection, and every such run failed (SPEC 2.8, 4.3)."""
+    store = SqliteStore(str(tmp_path / "a.db"))
+    async with harness(workflows=[books], activities=[booked], store=store) as engine:
+        assert await engine.finish(await engine.start(books, id="r")) == 9
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database:
+        assert database.execute("SELECT n FROM mine").fetchall() == [(7,), (8,)]

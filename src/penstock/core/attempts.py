@@ -227,10 +227,9 @@ def lose_task(flow: Flow, command: c.LoseTask) -> list[e.Event]:
             return [e.UndoFailed(at=command.at, key=key, attempt=attempt, failure=failure)]
         return [e.UndoLost(at=command.at, key=key, attempt=attempt, counted=careful)]
     node, state = _present(flow, key, attempt, command.generation)
-    if state.deferred or (
-        state.status == RETRYING and state.due is not None and state.due > command.at
-    ):
-        return []  # it had not begun, or needs nobody here
+    waits = state.status == RETRYING and state.due is not None and state.due > command.at
+    if state.deferred or (waits and not command.cut):
+        return []  # it had not begun, or needs nobody here; who was cut had begun, though the clock was set back
     if run.stopping is not None or state.told:
         failure = Failure(code=STOPPED, message=f"`{key}` was lost while the run was being stopped")
         return [_stopped(command.at, key, attempt, failure)]

@@ -131,8 +131,10 @@ class Parameters:
                 self._converted[each.name] = annotation
 
     def _convert(self, arguments: Any, secrets: dict[str, Any] | None) -> _Call:
-        call = _call_of(arguments, self._takes_none or bool(secrets))
+        call = self._placed(arguments, secrets)
         for name, annotation in self._converted.items():
+            if secrets and name in secrets:
+                continue
             if name in call.named:
                 call.named[name] = _converted(name, call.named[name], annotation)
             elif name in self._positions:
@@ -140,8 +142,26 @@ class Parameters:
                 if position < len(call.positional):
                     value = call.positional[position]
                     call.positional[position] = _converted(name, value, annotation)
-        if secrets:
-            call.named.update(secrets)
+        return call
+
+    def _placed(self, arguments: Any, secrets: dict[str, Any] | None) -> _Call:
+        """The arguments, and what the engine gives, which is left out when those given by position are counted."""
+        call = _call_of(arguments, self._takes_none or bool(secrets))
+        if not secrets:
+            return call
+        left = dict(secrets)
+        if call.positional:
+            given, call.positional = iter(call.positional), []
+            for name in self._positions:
+                if name in left:
+                    call.positional.append(left.pop(name))
+                    continue
+                try:
+                    call.positional.append(next(given))
+                except StopIteration:
+                    break
+            call.positional.extend(given)
+        call.named.update(left)
         return call
 
     def _mismatch(self, arguments: Any, secrets: dict[str, Any] | None) -> BadArguments | None:
@@ -150,8 +170,7 @@ class Parameters:
             signature = inspect.signature(self._function)
         except (TypeError, ValueError):
             return None
-        call = _call_of(arguments, self._takes_none or bool(secrets))
-        call.named.update(secrets or {})
+        call = self._placed(arguments, secrets)
         try:
             signature.bind(*call.positional, **call.named)
         except TypeError as error:

@@ -75,8 +75,9 @@ class Judge:
         """What the world gave, by run, generation, key, attempt and whether it was an undo."""
         self.keys: dict[str, tuple[str, int, str, bool]] = {}
         """Idempotency keys, and whose they are."""
-        self._begun: dict[tuple[str, int, str, bool, int], Node] = {}
-        """Attempts, and where: each has its number, and begins at most once, whatever happens to its process."""
+        self._begun: dict[tuple[str, int, str, bool, int], tuple[Node, int]] = {}
+        """Attempts, where, and with which token: each has its number, and begins at most once, whatever happens to its
+        process."""
         self.events = 0
         self.attempts = 0
         self._digest = sha256()
@@ -232,13 +233,15 @@ class Judge:
         if not owns:
             node.simulation.counts["attempts begun by who was taken over from"] += 1
         else:
+            here = node, node.simulation.disk.token()
             before = self._begun.get((*whose, job.attempt))
-            self._begun[*whose, job.attempt] = node
+            self._begun[*whose, job.attempt] = here
             if before is None:
                 pass
-            elif before is not node and node.simulation.clocks_differ():
-                # A retry that was due by a clock that went before this one, in a process that was gone before anything of
-                # it was recorded: nobody can know that it had begun, and it is due again as the attempt that it is.
+            elif before != here and node.simulation.clocks_differ():
+                # A retry that was due by a clock that went before this one, in a process that was gone, or taken over
+                # from, before anything of it was recorded: by the clock of whoever came next it was not due, and nobody
+                # can know that it had begun. It is due again as the attempt that it is, also where it had begun.
                 node.simulation.counts["retries due again by another clock"] += 1
             else:
                 self.note(f"attempt {job.attempt} of `{job.key}` of run {job.run_id} begins twice")

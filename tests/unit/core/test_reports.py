@@ -69,6 +69,18 @@ def test_an_undo_that_was_cut_off_is_not_charged() -> None:
     assert case.of(e.UndoRetried)
 
 
+def test_a_retry_that_was_cut_off_had_begun_though_the_clock_was_set_back_meanwhile() -> None:
+    """It was taken for one that had not begun, and its number was given to a second attempt: found by seed 123."""
+    case = World("tasks: {a: {do: f, retry: {attempts: 3, first: 10s, jitter: 0}}}").start()
+    case.fail("a")
+    assert case.lose("a") == []  # it has not begun
+    case.skip(10)
+    case.world.now -= 30
+    case.lose("a", cut=True)
+    assert case.task("a").attempt == 3
+    assert case.types()[-1] == "task_lost"
+
+
 def test_a_pause_shifts_a_retry_that_has_not_begun_and_no_other() -> None:
     world = World("tasks: {a: {do: f, retry: {attempts: 3, first: 10s, jitter: 0}}}")
     case = world.start()

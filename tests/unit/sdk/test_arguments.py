@@ -203,6 +203,27 @@ def test_functions_written_in_c_are_called_as_they_are() -> None:
         call(max, [])
 
 
+def test_what_is_given_by_position_leaves_out_what_the_engine_gives() -> None:
+    """`ctx.call(book, 7)` of a transactional activity had 7 for its connection."""
+
+    def book(connection: object, day: date, more: int = 1, *, key: str = "") -> Any:
+        return connection, day, more, key
+
+    given = {"connection": "db", "key": "k"}
+    day = date(2026, 1, 2)
+    assert call(book, ["2026-01-02"], given) == ("db", day, 1, "k")
+    assert call(book, ["2026-01-02", 5], given) == ("db", day, 5, "k")
+    assert call(book, "2026-01-02", given) == ("db", day, 1, "k")
+    assert call(book, {"day": "2026-01-02"}, given) == ("db", day, 1, "k")
+
+    def late(day: date, connection: object, *rest: int) -> Any:
+        return day, connection, rest
+
+    assert call(late, ["2026-01-02", 3, 4], {"connection": "db"}) == (day, "db", (3, 4))
+    with pytest.raises(BadArguments, match="too many positional arguments"):
+        call(book, ["2026-01-02", 5, 6], given)
+
+
 def test_secrets_are_further_arguments() -> None:
     assert call(pair, {"a": 1}, {"b": "s"}) == [1, "s"]
     assert call(pair, [1], {"b": "s"}) == [1, "s"]
