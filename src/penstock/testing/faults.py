@@ -225,40 +225,41 @@ class FaultyStore:
             return method
 
         async def ask(*args: Any, **named: Any) -> Any:
-            return await self._ask(name, lambda: method(*args, **named))
+            return await self._ask(name, method, *args, **named)
 
         setattr(self, name, ask)
         return ask
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        return await self._ask("append", self._commit, appends)
+
+    async def _commit(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         node = self._node
-
-        async def commit() -> list[Appended | Exception]:
-            newest = node.simulation.disk.token()
-            results: list[Appended | Exception] = await self.store.append(appends)
-            for append, result in zip(appends, results, strict=True):
-                if isinstance(result, Appended):
-                    node.judge.appended(node, append, newest)
-                    if append.also is not None:
-                        node.judge.appended(node, append.also, newest)
-                else:
-                    self._trouble.counts[f"appends refused: {type(result).__name__}"] += 1
-            return results
-
-        return await self._ask("append", commit)
+        newest = node.simulation.disk.token()
+        results: list[Appended | Exception] = await self.store.append(appends)
+        for append, result in zip(appends, results, strict=True):
+            if isinstance(result, Appended):
+                node.judge.appended(node, append, newest)
+                if append.also is not None:
+                    node.judge.appended(node, append.also, newest)
+            else:
+                self._trouble.counts[f"appends refused: {type(result).__name__}"] += 1
+        return results
 
     async def close(self) -> None:
         if self._node.place.alive:
             await self.store.close()
 
-    async def _ask(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        trouble = self._trouble
-        if not self._node.place.alive:
+    async def _ask(
+        self, name: str, work: Callable[..., Awaitable[Any]], *args: Any, **named: Any
+    ) -> Any:
+        node, trouble = self._node, self._trouble
+        if not node.place.alive:
             raise StoreError("the node is dead")
         delay = trouble.delay()
         if delay:
-            await asyncio.sleep(delay)
-        if self._node.cut_off:
+            await node.simulation.loop.pause(delay)
+        if node.cut_off:
             trouble.counts["asked in vain while cut off"] += 1
             await asyncio.sleep(trouble.chance.random() * SLOW_SECONDS_MAX)
             raise StoreError("the simulated node does not reach its store")
@@ -268,9 +269,9 @@ class FaultyStore:
         if trouble.full and self._plain and name in WRITES:
             trouble.counts["disk full"] += 1
             raise StoreError("the simulated disk is full")
-        result = await work()
+        result = await work(*args, **named)
         delay = trouble.delay()
         if delay:
-            await asyncio.sleep(delay)
-        self._node.simulation.disk.synced()
+            await node.simulation.loop.pause(delay)
+        node.simulation.disk.synced()
         return result

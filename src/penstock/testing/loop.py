@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from asyncio.format_helpers import _format_callback_source  # pyright: ignore
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ class Place:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[Step] = deque()
         self.alive = True
         self.stalled = False
         self.fuse = -1
@@ -49,6 +50,48 @@ WORLD = Place("world")
 PLACE: ContextVar[Place] = ContextVar("penstock_place", default=WORLD)
 
 
+class Step(asyncio.TimerHandle):
+    """What is to be called, now or at a time; without what asyncio keeps for those who look for mistakes."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, context: Context | None) -> None:  # pyright: ignore
+        self._callback, self._args = callback, args
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """It is passed over when its time comes."""
+        self._cancelled = True
+        self._callback, self._args = None, ()
+
+    def __repr__(self) -> str:
+        return f"<Step {self._callback!r}>"
+
+
+class Pause:
+    """Somebody waits for a while."""
+
+    __slots__ = ("_loop", "_seconds")
+
+    def __init__(self, loop: SimulationLoop, seconds: float) -> None:
+        self._loop, self._seconds = loop, seconds
+
+    def __await__(self) -> Generator[Any, None, None]:
+        future = asyncio.Future[None](loop=self._loop)
+        step = self._loop.call_later(self._seconds, _end, future)
+        try:
+            yield from future
+        except BaseException:
+            step.cancel()
+            raise
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.set_result(None)
+
+
 class SimulationLoop(asyncio.AbstractEventLoop):
     """See the module's docstring."""
 
@@ -61,7 +104,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """What nobody was there to hear: an exception in a callback of a place that lives."""
         self._now = 0.0
         self._count = 0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, Step]] = []
         self._busy: list[Place] = []
         """Places that have something to do, and may."""
         self._places: list[Place] = []
@@ -105,8 +148,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         try:
             _, context = self.open_place("world")
             main = self.create_task(work, context=context)
-            while not main.done():
-                self._step()
+            self._turn(main)
             return main.result()
         finally:
             self._over = True
@@ -114,33 +156,49 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(around)  # pyright: ignore[reportPrivateUsage]
             sys.set_asyncgen_hooks(*hooks)
 
-    def _step(self) -> None:
-        busy, timers = self._busy, self._timers
-        if not busy:
-            self._skip()
-            return
-        several = len(busy) > 1
-        place = busy[int(self.chance.random() * len(busy))] if several else busy[0]
-        left = 1 + int(self.chance.random() * STEPS_AT_ONCE) if several else STEPS_AT_ONCE
-        ready = place.ready
-        while left and ready:
-            left -= 1
-            if place.fuse >= 0:
-                if place.fuse == 0:
-                    place.fuse = -1
-                    place.blow()
-                    return
-                place.fuse -= 1
-            handle = ready.popleft()
-            self.steps += 1
-            self._now += STEP_SECONDS
-            if not handle._cancelled:  # pyright: ignore
-                handle._run()  # pyright: ignore
-            if timers and timers[0][0] <= self._now:
-                self._fire()
-                break
-        if not ready and place in busy:
-            busy.remove(place)
+    def _turn(self, main: asyncio.Task[Any]) -> None:
+        busy, timers, random, done = self._busy, self._timers, self.chance.random, main.done
+        while not done():
+            if not busy:
+                self._skip()
+                continue
+            if len(busy) > 1:
+                place = busy[int(random() * len(busy))]
+                left = 1 + int(random() * STEPS_AT_ONCE)
+            else:
+                place, left = busy[0], STEPS_AT_ONCE
+            ready = place.ready
+            while left and ready:
+                left -= 1
+                if place.fuse >= 0:
+                    if place.fuse == 0:
+                        place.fuse = -1
+                        place.blow()
+                        break
+                    place.fuse -= 1
+                step = ready.popleft()
+                self.steps += 1
+                self._now += STEP_SECONDS
+                if not step._cancelled:  # pyright: ignore
+                    try:
+                        step._context.run(step._callback, *step._args)  # pyright: ignore
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self._failed(step, error)
+                if timers and timers[0][0] <= self._now:
+                    self._fire()
+                    if not ready and place in busy:
+                        busy.remove(place)
+                    break
+            else:
+                if not ready and place in busy:
+                    busy.remove(place)
+
+    def _failed(self, step: Step, error: BaseException) -> None:
+        named = _format_callback_source(step._callback, step._args)  # pyright: ignore
+        message = f"Exception in callback {named}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": step})
 
     def _skip(self) -> None:
         """Nobody has anything to do: on to the next moment at which somebody has."""
@@ -155,17 +213,17 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def _fire(self) -> None:
         timers = self._timers
         while timers and timers[0][0] <= self._now:
-            handle = heappop(timers)[2]
-            if not handle._cancelled:  # pyright: ignore
-                self._put(handle)
+            step = heappop(timers)[2]
+            if not step._cancelled:  # pyright: ignore
+                self._put(step)
 
-    def _put(self, handle: asyncio.Handle) -> None:
-        place = handle._context.get(PLACE, WORLD)  # pyright: ignore
+    def _put(self, step: Step) -> None:
+        place = step._context.get(PLACE, WORLD)  # pyright: ignore
         if place.alive:
             ready = place.ready
             if not ready and not place.stalled:
                 self._busy.append(place)
-            ready.append(handle)
+            ready.append(step)
 
     def _ignore(self, _: Any) -> None:
         """Async generators end with their place."""
@@ -185,33 +243,38 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._now
 
-    def call_soon(
-        self, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._put(handle)
-        return handle
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Step:
+        step = Step(callback, args, context)
+        self._put(step)
+        return step
 
     call_soon_threadsafe = call_soon
 
     def call_later(
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+    ) -> Step:
+        when = self._now + delay
+        step = Step(callback, args, context)
+        step._when = when  # pyright: ignore
+        self._count += 1
+        heappush(self._timers, (when, self._count, step))
+        return step
 
     def call_at(
         self, when: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> Step:
+        step = Step(callback, args, context)
+        step._when = when  # pyright: ignore
         self._count += 1
-        heappush(self._timers, (when, self._count, handle))
-        return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        heappush(self._timers, (when, self._count, step))
+        return step
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
+
+    def pause(self, seconds: float) -> Pause:
+        """As `asyncio.sleep`, for more than no time; it costs less."""
+        return Pause(self, seconds)
 
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None

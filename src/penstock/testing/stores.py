@@ -19,6 +19,8 @@ from penstock.testing.faults import Trouble
 LEASE_SECONDS = 6.0
 UNSURE = 0.5
 """Of the commits that fail: how many are done all the same."""
+CLAIMING = "INSERT OR REPLACE INTO owner"
+"""How a statement begins that makes somebody the owner."""
 _numbers = count()
 
 
@@ -151,10 +153,15 @@ class Shaky(sqlite3.Connection):
     """A connection whose commits fail now and then, done or not."""
 
     trouble: Trouble
+    disk: SqliteDisk
+    lent = False
+    """A process has it, and gives it back when it closes it or dies."""
 
     def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:  # type: ignore[override]
         trouble = self.trouble
-        if sql == "COMMIT" and (trouble.unsure or trouble.full):
+        if sql.startswith(CLAIMING):
+            self.disk.claimed()
+        elif sql == "COMMIT" and (trouble.unsure or trouble.full):
             if trouble.full:
                 trouble.counts["disk full"] += 1
                 raise _error("database or disk is full", sqlite3.SQLITE_FULL)
@@ -166,6 +173,10 @@ class Shaky(sqlite3.Connection):
                     trouble.counts["commits failed"] += 1
                 raise _error("disk I/O error", sqlite3.SQLITE_IOERR)
         return super().execute(sql, *rest)
+
+    def close(self) -> None:
+        if not self.disk.take_back(self):
+            super().close()
 
 
 def _error(text: str, code: int) -> sqlite3.OperationalError:
@@ -192,7 +203,11 @@ class SqliteDisk:
         self._folder = folder
         self._number = next(_numbers)
         self._lives = 0
-        self._connections = type("Shaken", (Shaky,), {"trouble": trouble})
+        self._connections = type("Shaken", (Shaky,), {"trouble": trouble, "disk": self})
+        self._idle: list[Shaky] = []
+        """Connections that no process has at this moment."""
+        self._token: int | None = None
+        """Of the newest owner, unless somebody has claimed the database since it was read."""
         shutil.copyfile(_template(folder), self.path)
         self._keeper = sqlite3.connect(self.path)
         self._keeper.execute("SELECT count(*) FROM runs").fetchone()
@@ -205,8 +220,34 @@ class SqliteDisk:
 
     def store(self, clock: Callable[[], float]) -> ShakySqlite:
         store = ShakySqlite(self.path, clock=clock)
-        store.connection_class = self._connections
+        store.connection_class = self._lend  # type: ignore[assignment]
         return store
+
+    def _lend(self, *where: Any, cached_statements: int, **named: Any) -> Shaky:
+        """A connection that the process before has left, if there is one."""
+        if not self._idle or not cached_statements:
+            db = self._connections(*where, cached_statements=cached_statements, **named)
+            db.lent = bool(cached_statements)
+            return db
+        db = self._idle.pop()
+        db.lent = True
+        db.execute("PRAGMA query_only=OFF")
+        return db
+
+    def take_back(self, db: Shaky) -> bool:
+        """Its process has closed it, or is dead: nothing of it is under way any more, and another may have it."""
+        if not db.lent:
+            return False
+        db.lent = False
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        self._idle.append(db)
+        return True
+
+    def _close_idle(self) -> None:
+        for db in self._idle:
+            db.close()
+        self._idle.clear()
 
     def crashed(self, store: ShakySqlite) -> None:
         store.dead()
@@ -219,6 +260,7 @@ class SqliteDisk:
         store went on, so that nothing of them is lost; what an unsynced file loses is tried in `tests/crash`."""
         before = self.path
         self._lives += 1
+        self._close_idle()
         for end in ("", "-wal"):
             if os.path.exists(before + end):
                 shutil.copyfile(before + end, self.path + end)
@@ -228,9 +270,16 @@ class SqliteDisk:
         self._keeper.execute("SELECT count(*) FROM runs").fetchone()
         return []
 
+    def claimed(self) -> None:
+        """Somebody is about to own the database, or will be told that it failed."""
+        self._token = None
+
     def token(self) -> int:
-        owner = ownership.shown(self._keeper)
-        return 0 if owner is None else owner.token
+        token = self._token
+        if token is None:
+            owner = ownership.shown(self._keeper)
+            token = self._token = 0 if owner is None else owner.token
+        return token
 
     def holds(self, append: Append) -> bool:
         row = append.row
@@ -243,6 +292,7 @@ class SqliteDisk:
         return self._keeper.execute(text, given).fetchall()
 
     def close(self) -> None:
+        self._close_idle()
         self._keeper.close()
         _remove(self.path)
 
