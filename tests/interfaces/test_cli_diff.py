@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import main
+from support.cli import Tool
 
 OLD = """
 id: order
@@ -27,23 +26,13 @@ tasks:
   audit: {do: audit, after: settle, when: input.n > 3}
   mail: {do: post, after: audit}
 """
-Tool = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
+def tool(tool: Tool, tmp_path: Path) -> Tool:
     (tmp_path / "old.yaml").write_text(OLD)
     (tmp_path / "new.yaml").write_text(NEW)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        return main(arguments), *capfd.readouterr()
-
-    return call
+    return tool
 
 
 def test_two_files_are_told_line_by_line(tool: Tool) -> None:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import main
+from support.cli import Said, Tool
 
 ONE = "id: order\ntasks: {ask: {type: signal, name: ok}, last: {type: signal, name: end, after: ask}}\n"
 TWO = "id: order\ntasks: {ask: {type: signal, name: ok}, more: {type: signal, after: ask}, last: {type: signal, name: end, after: more}}\n"
 THREE = "id: order\ntasks: {approve: {type: signal, name: ok}, last: {type: signal, name: end, after: approve}}\n"
 STORE = ("--store", "sqlite:///a.db")
-Tool = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        return main((*arguments, *STORE)), *capfd.readouterr()
+def tool(tool: Tool, tmp_path: Path) -> Tool:
+    def call(*arguments: str) -> Said:
+        return tool(*arguments, *STORE)
 
     for number, text in enumerate((ONE, TWO, THREE), 1):
         (tmp_path / f"{number}.yaml").write_text(text)

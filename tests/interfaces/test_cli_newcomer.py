@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock.cli.main import main
 from penstock.wiring import shown_url
+from support.cli import Tool
 from support.postgres import Server
 
 WAITING = "id: waiting\ntasks:\n  approve: {type: signal}\n"
@@ -21,27 +20,12 @@ id: paid
 inputSchema: {type: object, properties: {card: {type: string}}}
 tasks: {approve: {type: signal}}
 """
-Said = tuple[int, str, str]
-Tool = Callable[..., Said]
 
 
 @pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
+def tool(tool: Tool, tmp_path: Path) -> Tool:
     (tmp_path / "waiting.yaml").write_text(WAITING)
-
-    def call(*arguments: str) -> Said:
-        capfd.readouterr()
-        status = main(arguments)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return status, out, err
-
-    return call
+    return tool
 
 
 @pytest.mark.parametrize(

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock.cli.main import main
-
-Said = tuple[int, str, str]
-Tool = Callable[..., Said]
-
-
-@pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
-
-    def call(*arguments: str) -> Said:
-        capfd.readouterr()
-        status = main(arguments)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return status, out, err
-
-    return call
+from support.cli import Tool
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import main
+from support.cli import Tool
 
 REPORT = """
 id: report
@@ -18,27 +17,13 @@ triggers:
 tasks:
   a: {type: transform, set: {n: "1"}}
 """
-Tool = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
+def tool(tool: Tool, tmp_path: Path) -> Tool:
     (tmp_path / "report.yaml").write_text(REPORT)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        status = main(arguments)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return status, out, err
-
-    assert call("start", "report.yaml", "--id", "first")[0] == 0
-    return call
+    assert tool("start", "report.yaml", "--id", "first")[0] == 0
+    return tool
 
 
 def test_create_look_act_and_delete(tool: Tool) -> None:

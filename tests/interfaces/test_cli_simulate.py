@@ -8,15 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import main
-
-Said = tuple[int, str, str]
-Tool = Callable[..., Said]
+from support.cli import Tool
 
 SHOP = """from penstock import Context, Fail, activity, workflow
 
@@ -41,23 +37,10 @@ REFUNDS = (
 
 
 @pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
+def tool(tool: Tool, tmp_path: Path) -> Tool:
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "refunds.yaml").write_text(REFUNDS)
-
-    def call(*arguments: str) -> Said:
-        capfd.readouterr()
-        status = main(["simulate", *arguments])
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err, err
-        assert "error[internal]" not in err, (arguments, err)
-        return status, out, err
-
-    return call
+    return lambda *arguments: tool("simulate", *arguments)
 
 
 def test_a_mistake_is_shown_with_its_place_its_story_and_the_command_that_replays_it(

