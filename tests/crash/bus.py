@@ -1,21 +1,20 @@
-"""A process that publishes to runs that wait, and is killed on the way; `test_bus.py` starts it again and judges.
-
-`python -m crash.bus DATABASE LOG POINT COUNT MODE`: dies by SIGKILL when POINT is reached for the COUNTth time.
-"""
+"""A life that publishes to runs that wait, and is killed on the way; `test_bus.py` starts it again and judges."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
+
+import msgspec
 
 import penstock
 from penstock.engine import points
 
 RUNS = 4
 EVENTS = 6
+LIFE_SECONDS_MAX = 120
 WAITS = {
     "id": "waits",
     "tasks": {
@@ -53,6 +52,15 @@ TELLS = {
 }
 
 
+class Orders(msgspec.Struct):
+    database: str
+    log: str
+    mode: str
+    point: str = ""
+    """SIGKILL when it is reached for the `count`th time."""
+    count: int = 0
+
+
 def note(log: str, line: str) -> None:
     with open(log, "a") as file:
         file.write(line + "\n")
@@ -72,14 +80,15 @@ def arm(point: str, count: int) -> None:
             if not left[0]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    if point != "-":
+    if point:
         points.reach = reached
 
 
-async def main(database: str, log: str, point: str, count: int, mode: str) -> None:
-    arm(point, count)
+async def live(orders: Orders) -> None:
+    log, mode = orders.log, orders.mode
+    arm(orders.point, orders.count)
     acknowledged = set(noted(log))
-    async with penstock.open(f"sqlite:///{database}") as engine:
+    async with penstock.open(f"sqlite:///{orders.database}") as engine:
         await engine.register(WAITS)
         await engine.register(TELLS)
         runs = [await engine.start("waits", id=f"w{n}") for n in range(RUNS)]
@@ -120,6 +129,7 @@ async def seen(engine: penstock.Engine, id: str, n: int) -> None:
             await asyncio.sleep(0.005)
 
 
-if __name__ == "__main__":
-    database, log, point, count, mode = sys.argv[1:]
-    asyncio.run(main(database, log, point, int(count), mode))
+def main(orders: Orders) -> int:
+    signal.alarm(LIFE_SECONDS_MAX)
+    asyncio.run(live(orders))
+    return 0

@@ -120,7 +120,7 @@ class Nursery:
             self.wait()
 
     def live(
-        self, orders: Orders, *, kill_after: float | None = None, bell: Bell | None = None
+        self, orders: msgspec.Struct, *, kill_after: float | None = None, bell: Bell | None = None
     ) -> int:
         """A whole life; with `kill_after` seconds (from when it has rung the bell, if there is one) it is killed."""
         self.bear(orders)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import penstock
-from crash.bus import EVENTS, RUNS
+from crash.bus import EVENTS, RUNS, Orders
+from crash.harness import KILLED, Nursery
 
-TESTS = Path(__file__).parents[1]
 POINTS = {
     "one": ("route.before", "route.after", "decided.event_received", "stored.event_received", "append.after"),
     "batch": ("route.kept", "route.before", "route.after", "route.dropped", "stored.event_received"),
@@ -21,28 +19,23 @@ POINTS = {
 }  # fmt: skip
 
 
-def live(database: Path, log: Path, point: str, count: int, mode: str) -> int:
-    path = os.pathsep.join([str(TESTS), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-m", "crash.bus", str(database), str(log), point, str(count), mode],
-        cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("bus") / "errors", "crash.bus") as nursery:
+        yield nursery
 
 
 @pytest.mark.parametrize("mode", sorted(POINTS))
-async def test_what_was_acknowledged_is_there_once_and_in_order(tmp_path: Path, mode: str) -> None:
+async def test_what_was_acknowledged_is_there_once_and_in_order(
+    nursery: Nursery, tmp_path: Path, mode: str
+) -> None:
     for number, point in enumerate(POINTS[mode]):
         database, log = tmp_path / f"{point}.db", tmp_path / f"{point}.log"
         count = 1 if number % 2 else 3
-        assert live(database, log, point, count, mode) != 0, point
-        assert live(database, log, "-", 0, mode) == 0
+        whole = Orders(str(database), str(log), mode)
+        killed = replace(whole, point=point, count=count)
+        assert nursery.live(killed) == KILLED, (point, nursery.words())
+        assert nursery.live(whole) == 0, (point, nursery.words())
         async with penstock.open(f"sqlite:///{database}", execute=False) as engine:
             for n in range(RUNS):
                 run = await engine.get(f"w{n}")

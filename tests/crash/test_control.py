@@ -3,79 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import penstock
-from penstock import activity
-
-STEPS = 9
-HERE = Path(__file__).resolve().parents[1]
-
-DEFINITION = {
-    "id": "line",
-    "tasks": {
-        "a": {"do": "work", "inputs": {"name": {"value": "a"}}},
-        "s": {"type": "signal", "name": "go", "after": "a"},
-        "b": {"do": "work", "inputs": {"name": {"value": "b"}}, "after": "s"},
-    },
-}
+from crash.control import RUNS, Orders, work
+from crash.harness import KILLED, Nursery
 
 
-@activity
-async def work(name: str) -> str:
-    return name
-
-
-VICTIM = """
-import asyncio, os, signal, sys
-sys.path.insert(0, {here!r})
-import penstock
-from penstock.engine import points
-from crash.test_control import DEFINITION, work
-
-def reach(name):
-    if name == {point!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-async def main():
-    async with penstock.open({url!r}, activities=[work]) as engine:
-        await engine.register(DEFINITION)
-        for number in range({steps}):
-            run = await engine.start("line", number, id=f"r{{number}}")
-        for number in range({steps}):
-            while len(await (await engine.get(f"r{{number}}")).history()) < 2:
-                await asyncio.sleep(0.01)
-        points.reach = reach
-        if {act!r} == "reset":
-            run = await engine.get("r0")
-            preview = await run.preview(1)
-            await run.reset(1, token=preview.token, command_id="once")
-        elif {act!r} == "retry":
-            run = await engine.get("r0")
-            points.reach = None
-            await run.cancel()
-            try:
-                await run.result()
-            except penstock.RunFailed:
-                pass
-            points.reach = reach
-            await run.retry(command_id="once")
-        elif {act!r} == "resume":
-            await engine.pause_definition("line", by="ann", reason="incident")
-            await (await engine.get("r0")).signal("go")  # `b` waits
-            await engine.resume_definition("line", by="bob", reason="over")
-        else:
-            batch = await engine.batch("signal", definition="line", arguments={{"name": "go"}}, id="b")
-            await engine.batches.wait("b")
-
-asyncio.run(main())
-"""
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("control") / "errors", "crash.control") as nursery:
+        yield nursery
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -85,26 +26,17 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return request.getfixturevalue("postgres_url")
 
 
-def die(tmp_path: Path, act: str, point: str, url: str = "") -> str:
-    url = url or f"sqlite:///{tmp_path / 'a.db'}"
-    text = VICTIM.format(here=str(HERE), point=point, url=url, steps=STEPS, act=act)
-    done = subprocess.run(
-        [sys.executable, "-c", text],
-        capture_output=True,
-        timeout=60,
-        check=False,
-        env=dict(os.environ),
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    return url
+def die(nursery: Nursery, url: str, act: str, point: str) -> None:
+    assert nursery.live(Orders(url, act, point)) == KILLED, nursery.words()
 
 
 @pytest.mark.parametrize("act", ["reset", "retry"])
 @pytest.mark.parametrize("point", ["generation.before", "generation.after"])
 async def test_a_generation_is_opened_wholly_or_not_at_all(
-    tmp_path: Path, act: str, point: str
+    nursery: Nursery, tmp_path: Path, act: str, point: str
 ) -> None:
-    url = die(tmp_path, act, point)
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    die(nursery, url, act, point)
     async with penstock.open(url, activities=[work]) as engine:
         run = await engine.get("r0")
         opened = point == "generation.after"
@@ -124,12 +56,15 @@ async def test_a_generation_is_opened_wholly_or_not_at_all(
 
 
 @pytest.mark.parametrize("point", ["batch.page", "batch.acted", "stored.signal_received"])
-async def test_a_batch_goes_on_and_does_nothing_twice(tmp_path: Path, point: str) -> None:
-    url = die(tmp_path, "batch", point)
+async def test_a_batch_goes_on_and_does_nothing_twice(
+    nursery: Nursery, tmp_path: Path, point: str
+) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    die(nursery, url, "batch", point)
     async with penstock.open(url, activities=[work]) as engine:
         batch = await asyncio.wait_for(engine.batches.wait("b"), 20)
-        assert (batch.state, batch.done, batch.refused) == ("done", STEPS, {})
-        for number in range(STEPS):
+        assert (batch.state, batch.done, batch.refused) == ("done", RUNS, {})
+        for number in range(RUNS):
             run = await engine.get(f"r{number}")
             await asyncio.wait_for(run.result(), 10)
             types = [item.type for item in await run.history()]
@@ -138,9 +73,9 @@ async def test_a_batch_goes_on_and_does_nothing_twice(tmp_path: Path, point: str
 
 @pytest.mark.parametrize("point", ["resume.written", "resume.dropped"])
 async def test_a_definition_is_resumed_or_still_paused(
-    tmp_path: Path, url: str, point: str
+    nursery: Nursery, url: str, point: str
 ) -> None:
-    die(tmp_path, "resume", point, url)
+    die(nursery, url, "resume", point)
     async with penstock.open(url, activities=[work]) as engine:
         run = await engine.get("r0")
         told = [(act.act, act.by) for act in await engine.definition_acts("line")]

@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import penstock
-from crash.keyed import KEYS, RUNS
+from crash.harness import KILLED, Bell, Nursery
+from crash.keyed import KEYS, RUNS, Orders
 
-TESTS = Path(__file__).parents[1]
 LIVES_MAX = 60
-
-
-def life(database: Path, log: Path, seconds: float | None) -> int:
-    """One process, killed after a while."""
-    path = os.pathsep.join([str(TESTS), *sys.path])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "crash.keyed", str(database), str(log)],
-        cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": path},
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        before, deadline = _size(log), time.monotonic() + 60
-        # It is killed so long after it began to work, not while it is still being imported.
-        while process.poll() is None and _size(log) == before and time.monotonic() < deadline:
-            time.sleep(0.005)
-        return process.wait(seconds if seconds is not None else 60)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        return process.wait()
-
-
-def _size(log: Path) -> int:
-    return log.stat().st_size if log.exists() else 0
 
 
 async def test_keys_never_overlap_and_nothing_is_lost_over_kills(tmp_path: Path) -> None:
     database, log = tmp_path / "a.db", tmp_path / "log"
-    chance = random.Random(7)
+    chance, bell = random.Random(7), Bell(tmp_path / "bell")
+    orders = Orders(str(database), str(log), bell.path)
     killed = 0
-    for number in range(LIVES_MAX):
-        status = life(database, log, chance.uniform(0.01, 0.06) if number < 12 else None)
-        if status == 0:
-            break
-        assert status == -signal.SIGKILL, status
-        killed += 1
+    with Nursery(tmp_path / "errors", "crash.keyed") as nursery:
+        for number in range(LIVES_MAX):
+            # So long after its first attempt has ended.
+            after = chance.uniform(0.01, 0.06) if number < 12 else None
+            status = nursery.live(orders, kill_after=after, bell=bell)
+            if status == 0:
+                break
+            assert status == KILLED, nursery.words()
+            killed += 1
+    bell.close()
     assert killed >= 3
     under_way: Counter[tuple[str, str]] = Counter()
     ended: Counter[tuple[str, str]] = Counter()
