@@ -12,7 +12,7 @@ from typing import Any, cast
 from penstock.expr.compile import Expression
 from penstock.expr.tree import Has, Literal, Node, children
 from penstock.expr.values import INT_MAX, INT_MIN
-from penstock.verify.samples import accepts, resolve, sample
+from penstock.verify.samples import accepts, below, resolve, sample
 from penstock.verify.types import TaskType, Types, Values
 
 TRIES_MAX = 1_500
@@ -95,14 +95,7 @@ def _schema_at(path: tuple[str, ...], types: Types) -> Any:
             rest = path[3:]
         case _:
             return None
-    root = schema
-    for name in rest:
-        rules = resolve(schema, root)
-        if not isinstance(rules, Mapping):
-            return None
-        known = cast("Mapping[str, Any]", rules)
-        schema = cast("Mapping[str, Any]", known.get("properties") or {}).get(name)
-    return schema
+    return below(schema, rest)
 
 
 def _values(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from penstock.errors import ExpressionError
@@ -58,6 +58,18 @@ def resolve(schema: Any, root: Any) -> Any:
             return {**others, "$unresolved": True} if others else True
         schema = {"allOf": [target, others]} if others else target
     return True
+
+
+def below(schema: Any, names: Iterable[str]) -> Any:
+    """What a schema says of the field that these names lead to; None: nothing."""
+    root = schema
+    for name in names:
+        rules = resolve(schema, root)
+        if not isinstance(rules, Mapping):
+            return None
+        properties = cast("Mapping[str, Any]", rules).get("properties")
+        schema = cast("Mapping[str, Any]", properties or {}).get(name)
+    return schema
 
 
 def pointed(reference: str, root: Any) -> Any:

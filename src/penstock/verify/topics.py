@@ -22,7 +22,7 @@ from penstock.policy.topics import is_pattern, is_topic
 from penstock.verify.driving import failing
 from penstock.verify.knowledge import Knowledge, Known, Moment
 from penstock.verify.playing import Player
-from penstock.verify.samples import resolve
+from penstock.verify.samples import below, resolve
 from penstock.verify.scenario import Scenario
 from penstock.verify.scopes import place
 from penstock.verify.solver import Solution, Solver
@@ -155,13 +155,7 @@ def _listed(part: Expression, known: Known) -> list[str] | None:
             schema = None if task is None else task.schema
         case _:
             return None
-    root = schema
-    for name in rest:
-        rules = resolve(schema, root)
-        if not isinstance(rules, Mapping):
-            return None
-        schema = cast("Mapping[str, Any]", rules).get("properties", {}).get(name)
-    rules = resolve(schema, root)
+    rules = resolve(below(schema, rest), schema)
     if not isinstance(rules, Mapping):
         return None
     found = cast("Mapping[str, Any]", rules)
