@@ -13,7 +13,7 @@ import pytest
 
 from crash.harness import Nursery
 from penstock.model.events import Event
-from support.pages import Orders
+from support.pages import LIFE_SECONDS_MAX, Orders
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,7 +42,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, nursery: Nursery) -
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIFE_SECONDS_MAX,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,8 @@ import warnings
 
 import msgspec
 
-LIFE_SECONDS_MAX = 60
+LIFE_SECONDS_MAX = 180
+"""On a machine that has other things to do; a page takes a second or two of processor."""
 
 
 class Orders(msgspec.Struct):
