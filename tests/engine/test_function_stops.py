@@ -90,7 +90,22 @@ async def raising(ctx: Context) -> None:
         raise Fail("no cancelling here", code="stubborn") from None
 
 
-WORKFLOWS = [order, in_time, careful, raising]
+@workflow
+async def hasty(ctx: Context, seconds: float, how: str) -> str:
+    """Returns while what it began is under way."""
+    paying = asyncio.create_task(ctx.call(pay, seconds, how, undo=take_back))
+    await asyncio.wait([paying], timeout=1)
+    return "hasty"
+
+
+@workflow
+async def parent_of_hasty(ctx: Context, seconds: float, how: str = "pays") -> None:
+    await ctx.call(note, "begun", undo=take_back)
+    await ctx.call(note, await ctx.child(hasty, seconds, how))
+    raise Fail("no", code="late")
+
+
+WORKFLOWS = [order, in_time, careful, raising, hasty, parent_of_hasty]
 ACTIVITIES = [note, take_back, pay]
 
 
@@ -148,6 +163,29 @@ async def test_what_the_function_raises_instead_is_how_it_ends_and_all_is_undone
     failed, _ = await stopped(raising)
     assert (failed.status, failed.failure.code) == ("FAILED", "stubborn")
     assert done == ["paid", "undo payment"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "how", "paid"), [(2.0, "pays", True), (2.0, "stops", False), (500.0, "pays", False)]
+)
+async def test_a_child_that_returns_waits_for_what_its_parent_would_have_to_undo(
+    seconds: float, how: str, paid: bool
+) -> None:
+    async with engine_on() as engine:
+        run = await engine.start(parent_of_hasty, seconds, how)
+        with pytest.raises(RunFailed, match="no"):
+            await engine.finish(run)
+    if paid:
+        assert done == ["begun", "paid", "hasty", "undo payment", "undo begun"]
+    else:
+        assert done[:3] == ["begun", "hasty", "undo begun"]
+
+
+async def test_a_run_that_returns_and_is_nobodys_child_waits_for_nothing() -> None:
+    async with engine_on() as engine:
+        run = await engine.start(hasty, 500.0, "pays")
+        assert await engine.finish(run) == "hasty"
+    assert done == []
 
 
 async def test_a_run_that_cleans_up_is_neither_paused_nor_asked_again() -> None:

@@ -73,6 +73,37 @@ outputs: {log: data.log, sum: tasks.check.output}
 
 
 @golden
+def ended() -> Case:
+    """Tasks with an undo, in items too, that are under way as another fails: done all the same, failed, given up."""
+    run = given(
+        """
+tasks:
+  a: {do: x, compensate: u}
+  b: {do: x, compensate: u}
+  m:
+    type: map
+    items: '[7, 8]'
+    limit: 2
+    body:
+      tasks:
+        one: {do: x}
+        two: {do: x, after: one, compensate: {do: u, inputs: {i: {from: item}, o: {from: one}, t: {from: two}}}}
+  c: {do: x}
+"""
+    )
+    run.complete("m[0]/one", "o")
+    run.complete("m[1]/one", "p")
+    run.fail("c", "boom")
+    run.complete("m[1]/two", "t")
+    run.fail("b", "cancelled")
+    run.complete("a", "A")
+    run.skip(40)
+    run.complete("a")
+    run.complete("m[1]/two")
+    return run
+
+
+@golden
 def answered() -> Case:
     """An event gateway, forms in all their acts, signals, an update, a pause; delayed start; completed."""
     run = given(

@@ -6,7 +6,7 @@ import pytest
 
 from histories.make import HERE, MAKERS, digest, replay
 from penstock.model.codec import decode_event, encode_event
-from penstock.model.events import EVENT_TYPES
+from penstock.model.events import EVENT_TYPES, RULES
 
 NAMES = sorted(path.name.removesuffix(".jsonl") for path in HERE.glob("*.jsonl"))
 
@@ -32,8 +32,14 @@ def test_what_an_event_leads_to_is_the_event_that_followed(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_the_core_of_today_writes_the_same_history(name: str) -> None:
-    """Where it does not, and that is meant, the rule set of `RunStarted` gets a new number (SPEC 4.1)."""
-    assert b"\n".join(MAKERS[name]().stored) + b"\n" == (HERE / f"{name}.jsonl").read_bytes()
+    """Where it does not, and that is meant, the rule set of `RunStarted` gets a new number (SPEC 4.1); a history of an older
+    one is here only while the newer makes the same of it."""
+    golden = (HERE / f"{name}.jsonl").read_bytes()
+    stored = b"\n".join(MAKERS[name]().stored) + b"\n"
+    if b'"rules":' not in golden:
+        stored = stored.replace(b'"rules":%d,' % RULES, b"", 1)
+
+    assert stored == golden
 
 
 def test_every_type_of_event_occurs_in_a_golden_history() -> None:

@@ -9,6 +9,7 @@ and end alike, also when they are cancelled on the way. With faults each keeps w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from random import Random
@@ -19,7 +20,7 @@ import pytest
 
 from penstock import Context, Fail, Retry, StepFailed, activity, workflow
 from penstock.model.codec import decode_event
-from penstock.model.events import ChildClosed, TaskCompleted, UndoCompleted
+from penstock.model.events import ChildClosed, RunFailed, TaskCompleted, TaskFailed, UndoCompleted
 from penstock.model.intents import DECODER, Call
 from penstock.sdk.attempt import current
 from penstock.testing.faults import KINDS, Fault
@@ -53,13 +54,24 @@ class World:
         ordinal = self.named[whose][1]
         self.calls.append((name, ordinal, job.attempt, given))
         chance = Random(f"{self.seed} {name} {ordinal} {job.attempt}")
-        await asyncio.sleep(chance.random() * 3)
+        if name == "d":
+            await deaf(chance.random() * 3)
+        else:
+            await asyncio.sleep(chance.random() * 3)
         luck = chance.random()
         if luck < 0.04 and name != "back":
             raise Fail("for good", code=f"bad-{name}")
         if luck < 0.12:
             raise RuntimeError("not now")
         return chance.randrange(10)
+
+
+async def deaf(seconds: float) -> None:
+    """It is told to stop, and ends its work all the same."""
+    end = asyncio.get_running_loop().time() + seconds
+    while (left := end - asyncio.get_running_loop().time()) > 0:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(left)
 
 
 world = World(0)
@@ -80,6 +92,11 @@ async def c(n: int) -> int:
     return await world.work("c", n)
 
 
+@activity
+async def d(n: int) -> int:
+    return await world.work("d", n)
+
+
 @activity(retry=PATIENT)
 async def add(values: list[int]) -> int:
     return sum(values) % 10 + 0 * await world.work("add", values)
@@ -96,8 +113,8 @@ async def back(n: int) -> None:
     await world.work("back", n)
 
 
-NAMED: dict[str, Any] = {"a": a, "b": b, "c": c}
-ACTIVITIES = [a, b, c, add, bad, back]
+NAMED: dict[str, Any] = {"a": a, "b": b, "c": c, "d": d}
+ACTIVITIES = [a, b, c, d, add, bad, back]
 
 
 # --- as a document --------------------------------------------------------------------------------------------
@@ -141,12 +158,16 @@ class Document:
         undo = {"do": "back", "inputs": {"n": {"from": id}}}
         self._task(id, name, self.value, compensate=undo)
 
-    def _both(self, id: str, names: tuple[str, ...]) -> None:
+    def _both(self, id: str, names: tuple[str, ...], *, undo: bool = False) -> None:
         parts = [f"{id}_{number}" for number in range(len(names))]
         for part, name in zip(parts, names, strict=True):
-            self._task(part, name, self.value)
+            back = {"do": "back", "inputs": {"n": {"from": part}}}
+            self._task(part, name, self.value, **({"compensate": back} if undo else {}))
         values = "${[" + ", ".join(f"tasks.{part}.output" for part in parts) + "]}"
         self.tasks[id] = {"do": "add", "inputs": {"values": values}, "after": parts}
+
+    def _both_undoable(self, id: str, names: tuple[str, ...]) -> None:
+        self._both(id, names, undo=True)
 
     def _choice(self, id: str, one: str, other: str) -> None:
         before = f"tasks.{self.last}.output" if self.last else "input.n"
@@ -238,9 +259,12 @@ async def follow(ctx: Context, shapes: list[Shape], n: int) -> int:
                 n = await ctx.call(bad, n)
             case ("undoable", name):
                 n = await ctx.call(NAMED[name], n, undo=back)
-            case ("both", names):
+            case ("both" | "both_undoable" as kind, names):
+                undo = back if kind == "both_undoable" else None
                 async with asyncio.TaskGroup() as group:
-                    parts = [group.create_task(ctx.call(NAMED[name], n)) for name in names]
+                    parts = [
+                        group.create_task(ctx.call(NAMED[name], n, undo=undo)) for name in names
+                    ]
                 n = await ctx.call(add, [part.result() for part in parts])
             case ("choice", one, other):
                 n = await ctx.call(a, await ctx.call(NAMED[one if n > 4 else other], n))
@@ -297,6 +321,8 @@ def shapes_of(chance: Random) -> list[Shape]:
         match chance.choice(KINDS_OF_SHAPES):
             case "both":
                 return "both", tuple(name() for _ in range(chance.randint(2, 4)))
+            case "both_undoable":
+                return "both_undoable", tuple(chance.choice("bdd") for _ in range(3))
             case "choice":
                 return "choice", name(), name()
             case "loop":
@@ -318,7 +344,7 @@ def shapes_of(chance: Random) -> list[Shape]:
 
 
 KINDS_OF_SHAPES = (
-    "call", "patient", "undoable", "undoable", "both", "choice", "loop", "map", "timer", "signal", "caught", "child",
+    "call", "patient", "undoable", "undoable", "both", "both_undoable", "choice", "loop", "map", "timer", "signal", "caught", "child",
 )  # fmt: skip
 
 
@@ -357,7 +383,19 @@ def played(seed: int, shapes: list[Shape], definition: str, deeds: list[Deed]) -
     undone = undone_of(
         result.histories, Document("plain", shapes) if definition == "plain" else None
     )
-    return world.calls, run.status, code, output, undone
+    return world.calls, run.status, code, output, undone, late_of(result.histories["run/1"])
+
+
+def late_of(history: Any) -> int:
+    """Tasks that were done after the one whose failure ended the run."""
+    events = [decode_event(each) for each in history]
+    if not isinstance(events[-1], RunFailed):
+        return 0
+    after = iter(events)
+    for event in after:
+        if isinstance(event, TaskFailed) and event.key == events[-1].failure.key:
+            break
+    return sum(isinstance(each, TaskCompleted) for each in after)
 
 
 def undone_of(histories: dict[str, Any], document: Document | None) -> list[tuple[str, int]]:
@@ -413,17 +451,19 @@ def test_both_styles_call_the_same_and_end_alike() -> None:
     ends: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     for seed in range(EXAMPLES):
-        shapes, (calls, status, code, _, undone) = agree(seed)
+        shapes, (calls, status, code, _, undone, late) = agree(seed)
         ends[f"{status} {code}"] += 1
         seen.update(shape[0] for shape in shapes)
         seen["undone"] += bool(undone)
         seen["undone, several"] += len(undone) > 1
         seen["undone of a child"] += bool(undone) and ("child",) in shapes
+        seen["given up, done all the same"] += late
         seen["tried again"] += any(attempt > 1 for _, _, attempt, _ in calls)
     assert set(KINDS_OF_SHAPES) <= set(seen)
     assert seen["undone"] > EXAMPLES // 12
     assert seen["undone, several"] > EXAMPLES // 60
     assert seen["undone of a child"] > EXAMPLES // 60
+    assert seen["given up, done all the same"] > EXAMPLES // 60
     assert seen["tried again"] > EXAMPLES // 6
     assert ends["CANCELLED cancelled"] > EXAMPLES // 20
     assert ends["COMPLETED "] > EXAMPLES // 4

@@ -265,6 +265,8 @@ class Case:
     def attempt(self, key: str) -> int:
         if key in self.run.undoing:
             return self.run.undoing[key].attempt
+        if key in self.run.ending:
+            return self.run.ending[key].attempt
         return self.task(key).attempt
 
     def complete(
@@ -412,6 +414,8 @@ class Case:
         if key in self.run.undoing:
             due = self.run.undoing[key].due
             return due is None or due <= self.world.now
+        if key in self.run.ending:
+            return True
         state = self.task(key)
         late = state.status == RETRYING and state.due is not None and state.due > self.world.now
         return not late and not self.run.paused

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from penstock.core.flow import Flow
+from penstock.core.keys import static
 from penstock.core.plan import Node
 from penstock.core.values import decode
 from penstock.errors import Rejected
@@ -34,13 +35,29 @@ def _present(flow: Flow, key: str, attempt: int, generation: int) -> tuple[Node,
     try:
         _, _, node, state = flow.locate(key)
     except KeyError:
+        if _ending(flow.run, key, attempt):
+            return _given_up(flow, key, attempt)
         raise Rejected("stale-attempt", f"no open task `{key}` in run {flow.run.id}") from None
     if state.attempt != attempt or state.status not in (SCHEDULED, RUNNING, RETRYING):
+        if _ending(flow.run, key, attempt):
+            return _given_up(flow, key, attempt)
         raise Rejected(
             "stale-attempt",
             f"`{key}` is {state.status}, attempt {state.attempt}; attempt {attempt} came too late",
         )
     return node, state
+
+
+def _ending(run: Run, key: str, attempt: int) -> bool:
+    """Its task was given up, and is undone if the attempt is done all the same."""
+    ending = run.ending.get(key)
+    return ending is not None and ending.attempt == attempt
+
+
+def _given_up(flow: Flow, key: str, attempt: int) -> tuple[Node, TaskState]:
+    """In the place of the task, which is CANCELLED and perhaps gone: its attempt was told to stop."""
+    state = TaskState(status=RUNNING, attempt=attempt, started=True, told=True)
+    return flow.plan.node(static(key)), state
 
 
 def _older(run: Run, key: str, generation: int) -> Rejected:
@@ -80,6 +97,8 @@ def start_task(flow: Flow, command: c.StartTask) -> list[e.Event]:
 def record_progress(flow: Flow, command: c.RecordProgress) -> list[e.Event]:
     key, attempt = command.key, command.attempt
     _present(flow, key, attempt, command.generation)
+    if _ending(flow.run, key, attempt):
+        return []
     return [
         e.TaskProgressed(at=command.at, key=key, attempt=attempt, progress=Raw(command.progress))
     ]

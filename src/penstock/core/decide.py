@@ -200,7 +200,7 @@ def _start(flow: Flow, command: c.StartRun) -> list[e.Event]:
             created_by=command.created_by, parent=command.parent, parent_key=command.parent_key,
             parent_generation=command.parent_generation, depth=command.depth, metadata=command.metadata,
             attributes=command.attributes, held=held, start_key=command.start_key,
-            later=command.later, known=command.known, undo=list(command.undo), origin=command.origin,
+            rules=1 if plan.function else e.RULES, later=command.later, known=command.known, undo=list(command.undo), origin=command.origin,
         )
     ]  # fmt: skip
 

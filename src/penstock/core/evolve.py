@@ -66,12 +66,15 @@ def evolve(flow: Flow, event: e.Event, *, replaying: bool = True) -> None:
     run.revision += 1
     run.updated_at = event.at
     if run.ended_at is None and run.status not in NOT_MOVING:
-        run.status = RUNNING if run.active or run.outgoing else WAITING
+        run.status = RUNNING if run.active or run.outgoing or run.ending else WAITING
 
 
 def _apply(flow: Flow, run: Run, event: e.Event) -> None:
     match event:
         case e.TaskCompleted():
+            if run.ending and event.key in run.ending:
+                flow.ended(event.key, bytes(event.output))
+                return
             path, scope, node, state = flow.locate(event.key)
             if event.began is not None:
                 state.started_at = event.began
@@ -98,6 +101,9 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
                 state.progress = bytes(event.progress)
             flow.effects.append(Execute(event.key, state.attempt, state.due))
         case e.TaskFailed():
+            if run.ending and event.key in run.ending:
+                flow.ended(event.key, None)
+                return
             path, scope, node, state = flow.locate(event.key)
             if event.cancelled:
                 flow.cancel_task(path, scope, node.id, state, links=False, tell=False)
@@ -359,6 +365,7 @@ def _close(run: Run, status: str, at: float) -> None:
     run.undoing.clear()
     run.outgoing.clear()
     run.leaving.clear()
+    run.ending.clear()
     run.active, run.grace, run.due, run.begin, run.held = 0, None, None, None, False
     run.rewinding = False
     run.heard.clear()

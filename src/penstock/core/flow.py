@@ -202,6 +202,7 @@ class Flow:
     stop = stopping.stop
     stop_further = stopping.stop_further
     give_up = stopping.give_up
+    ended = stopping.ended
     undo_next = stopping.undo_next
     mark_undone = stopping.mark_undone
     push_undo = stopping.push_undo

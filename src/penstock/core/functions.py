@@ -405,8 +405,7 @@ def _do(flow: Flow, intent: i.Intent) -> None:
                 flow.due(state.deadline, intent.key)
         case i.Finish():
             run.answer = bytes(intent.output)
-            _give_up_steps(flow)
-            flow.checks.append("")
+            _leave(flow, {} if run.parent is None else _still_to_end(flow, intent))
         case i.Sleep():
             scope, _, state = _begin(flow, intent)
             state.due, state.absolute = intent.due, True
@@ -469,14 +468,7 @@ def _do(flow: Flow, intent: i.Intent) -> None:
             flow.stop(run.asked or CANCELLED, None, gently=True, grace=flow.at + GRACE_SECONDS)
         case i.Continue():
             run.next_input = bytes(intent.input)
-            ending = _still_to_end(flow, intent)
-            _give_up_steps(flow, but=ending)
-            if ending:  # what is done all the same goes along, to be undone
-                for id, state in ending.items():
-                    _tell_to_stop(flow, state, id)
-                run.grace = flow.at + GRACE_SECONDS
-                flow.due(run.grace, GRACE)
-            flow.checks.append("")
+            _leave(flow, _still_to_end(flow, intent))
         case _:
             assert_never(intent)
 
@@ -529,7 +521,18 @@ def _tell_to_stop(flow: Flow, state: TaskState, key: str) -> None:
         flow.effects.append(Abandon(key, state.attempt))
 
 
-def _still_to_end(flow: Flow, end: i.Break | i.Continue) -> dict[str, TaskState]:
+def _leave(flow: Flow, ending: dict[str, TaskState]) -> None:
+    """The function has ended well; what of these is done all the same goes along, to be undone."""
+    _give_up_steps(flow, but=ending)
+    for id, state in ending.items():
+        _tell_to_stop(flow, state, id)
+    if ending:
+        flow.run.grace = flow.at + GRACE_SECONDS
+        flow.due(flow.run.grace, GRACE)
+    flow.checks.append("")
+
+
+def _still_to_end(flow: Flow, end: i.Break | i.Continue | i.Finish) -> dict[str, TaskState]:
     """Attempts that are under way as the function ends, and can be undone if they are done all the same. That there are
     any stands in the event: where it does not, they were not waited for."""
     if flow.replaying and not end.gently:

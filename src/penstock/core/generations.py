@@ -29,6 +29,8 @@ def task_key(key: str) -> str:
 def reset(flow: Flow, run: Run, event: e.RunReset) -> None:
     """Go on from where the copies end."""
     run.generation = event.generation
+    run.ending.clear()  # they were told, and are not of this generation
+    run.grace = None if run.stopping is None else run.grace
     for path, scope in run.scopes.items():
         for id, state in scope.tasks.items():
             if state.attempt and state.status in (SCHEDULED, RUNNING, RETRYING):

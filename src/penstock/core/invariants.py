@@ -58,7 +58,7 @@ def _tasks(flow: Flow) -> Iterator[tuple[str, Scope, Node, TaskState]]:
 
 def _closed(run: Run) -> Iterator[str]:
     for name in (
-        "scopes", "dues", "waiters", "listening", "signals", "mutexes", "pending", "undoing", "outgoing",
+        "scopes", "dues", "waiters", "listening", "signals", "mutexes", "pending", "undoing", "outgoing", "ending",
     ):  # fmt: skip
         if getattr(run, name):
             yield f"a closed run keeps {name}"

@@ -99,6 +99,10 @@ class Survey:
                 )  # fmt: skip
 
     def _leaving(self, run: Run) -> None:
+        for key in run.ending:
+            before, after, today = self.pairing.node(key)
+            if before is None or after is None or today != key or changed(before, after):
+                self.add("leaving", key, f"`{key}` was told to stop and has not ended")
         for key, child in run.leaving.items():
             if key.startswith("~"):
                 continue  # of a generation before

@@ -48,6 +48,7 @@ def owed(run: Run) -> list[Effect]:
                 found.append(CancelChild(key, state.child) if cancelling else StartChild(key))
     for key, undoing in run.undoing.items():
         found.append(Execute(key, undoing.attempt, undoing.due, undo=True))
+    found.extend(Abandon(key, ending.attempt) for key, ending in run.ending.items())
     found.extend(CancelChild(key, child) for key, child in run.leaving.items())
     found.extend(Deliver(id) for id in run.outgoing)
     if run.heard and run.stopping is None:
@@ -82,7 +83,8 @@ def references(run: Run) -> set[int]:
 def every_reference(run: Run) -> set[int]:
     """All values that the state refers to and does not hold."""
     found = references(run)
-    for scope in run.scopes.values():
+    gone = [scope for ending in run.ending.values() for scope in ending.scopes.values()]
+    for scope in (*run.scopes.values(), *gone):
         for state in scope.tasks.values():
             for each in (state, *(state.last or {}).values()):
                 if each.output is None:
@@ -196,6 +198,10 @@ def reasons(run: Run) -> list[Reason]:
                 f"`{failed.entry.key}` could not be undone{message}; an operator must decide",
             )
         )
+    found.extend(
+        Reason("attempt", key, f"attempt {ending.attempt} of `{key}` was told to stop and is to end", run.grace)
+        for key, ending in run.ending.items()
+    )  # fmt: skip
     found.extend(
         Reason("child", key, f"run {child} was told to stop and is to end")
         for key, child in run.leaving.items()

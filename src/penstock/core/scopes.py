@@ -267,6 +267,8 @@ def _finish(flow: Flow, scope: Scope) -> None:
         failure = _no_end(flow, scope, "")
     if failure is None and (run.leaving or flow.sending()):
         return
+    if failure is None and run.ending and run.parent is not None:
+        return  # what is done all the same is its parent's to undo
     if failure is None and flow.plan.outputs is not None:
         parts: list[bytes] = []
         try:

@@ -5,7 +5,10 @@ Methods of Flow, and what they need.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
 from heapq import heappush
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -26,7 +29,9 @@ from penstock.model.run import (
     RETRYING,
     RUNNING,
     SCHEDULED,
+    TERMINATED,
     WAITING,
+    Ending,
     Scope,
     TaskState,
     Undo,
@@ -37,6 +42,10 @@ from penstock.model.run import (
 if TYPE_CHECKING:
     from penstock.core.flow import Flow
 
+GRACE_SECONDS = 30.0
+RULES_ENDING = 2
+"""The first rule set in which a definition waits for attempts that can be undone."""
+NOTHING_KNOWN: Mapping[str, Scope] = MappingProxyType({})
 UNDO_RETRY = Retry(attempts=4, first=2.0, factor=2.0, maximum=60.0, jitter=0.0)
 """Three retries after 2, 4 and 8 s (SPEC 4.5)."""
 
@@ -50,8 +59,10 @@ def cancel_task(
     *,
     links: bool = True,
     tell: bool = True,
+    wait: bool = True,
 ) -> None:
-    """An open task is given up, with all that is inside it; its attempt is told, unless it is over."""
+    """An open task is given up, with all that is inside it; its attempt is told, unless it is over. One that can be undone
+    is undone if it is done all the same, unless it was waited for long enough."""
     key = flow.key(path, id)
     node = flow.plan.scopes[scope.plan].nodes[id]
     run = flow.run
@@ -60,6 +71,8 @@ def cancel_task(
         state.map = None
         flow.shut(path, scope, state)
         return
+    if wait and tell and node.compensate is not None and node.shape is None:
+        _let_end(flow, path, scope, node, state)
     flow.release(path, scope, node, state, tell=tell)
     state.status = CANCELLED
     if node.compensate is not None and node.compensate.when == "attempted" and state.attempt > 0:
@@ -70,6 +83,39 @@ def cancel_task(
     if links and run.stopping is None:
         for out in node.outs:
             flow.route(path, scope, out, False)
+
+
+def _let_end(flow: Flow, path: str, scope: Scope, node: Node, state: TaskState) -> None:
+    """Its attempt may be done before it hears that it is not wanted: every completed execution can be undone (SPEC 4.5)."""
+    run = flow.run
+    assert node.compensate is not None
+    if run.rules < RULES_ENDING or run.stopping == TERMINATED or not flow.in_flight(state):
+        return
+    if node.compensate.when == "attempted":
+        return  # it is undone, done or not
+    key, around = flow.key(path, node.id), dict[str, Scope]()
+    while scope.parent is not None:
+        around[path] = Scope(
+            plan=scope.plan, parent=scope.parent, owner=scope.owner, number=scope.number, item=scope.item,
+            tasks={id: copy(task) for id, task in scope.tasks.items() if task.status == COMPLETED},
+        )  # fmt: skip
+        path = scope.parent
+        scope = run.scopes[path]
+    run.ending[key] = Ending(state.attempt, around)
+    if run.stopping is None or run.grace is None:
+        run.grace = flow.at + GRACE_SECONDS
+        heappush(run.dues, (run.grace, GRACE))
+
+
+def ended(flow: Flow, key: str, output: bytes | None) -> None:
+    """An attempt that was told to stop has ended; if it was done before it heard of that, it is undone with the rest."""
+    run = flow.run
+    ending = run.ending.pop(key)
+    if not run.ending and run.stopping is None:
+        run.grace = None
+    if output is not None:
+        flow.push_undo_of_left(key, flow.plan.node(static(key)), output, ending.scopes)
+    flow.go_on()
 
 
 def release(
@@ -130,7 +176,7 @@ def stop(
         return
     run.stopping, run.failure = status, run.failure or failure
     run.paused, run.paused_at = False, None
-    run.grace = run.due = None
+    before, run.grace, run.due = run.grace, None, None
     if run.rewinding:
         run.undo += run.rewind
         run.rewind, run.rewinding = [], False
@@ -151,7 +197,9 @@ def stop(
                 flow.forget_waiter(node.config.get("more", ""), flow.key(path, id))
             else:
                 flow.cancel_task(path, scope, id, state, links=False)
-    if gently and run.active:
+    if run.ending and not (gently and run.active):
+        run.grace = run.grace or before
+    elif gently and run.active:
         run.grace = grace
         heappush(run.dues, (grace, GRACE))
     flow.stop_further()
@@ -162,7 +210,7 @@ def stop_further(flow: Flow) -> None:
     run = flow.run
     if run.stopping is None or run.closed or run.compensating or run.finished:
         return
-    if run.active:
+    if run.active or run.ending:
         return
     waiting = False
     for path, scope in run.scopes.items():
@@ -193,12 +241,16 @@ def give_up(flow: Flow) -> None:
     """The grace is over: attempts that were told to stop are counted as cancelled."""
     run = flow.run
     run.grace = None
+    run.ending.clear()
+    if run.stopping is None and not flow.plan.function:
+        flow.go_on()
+        return
     for path in list(run.scopes):
         scope = run.scopes.get(path)
         if scope is not None:
             for id, state in list(scope.tasks.items()):
                 if state.status in OPEN_TASK and state.attempt and state.child is None:
-                    flow.cancel_task(path, scope, id, state, links=False)
+                    flow.cancel_task(path, scope, id, state, links=False, wait=False)
                     functions.given_up(flow, scope, id, state)
     flow.stop_further()
 
@@ -265,9 +317,11 @@ def push_undo(flow: Flow, path: str, node: Node, state: TaskState) -> None:
     _push(flow, key, node, raw)
 
 
-def push_undo_of_left(flow: Flow, key: str, node: Node, output: bytes) -> None:
-    """Of a child that was done after all: its task is CANCELLED, perhaps gone with its scope, and is put back as it
-    would have been for as long as the arguments are asked for."""
+def push_undo_of_left(
+    flow: Flow, key: str, node: Node, output: bytes, known: Mapping[str, Scope] = NOTHING_KNOWN
+) -> None:
+    """Of a child or an attempt that was done after all: its task is CANCELLED, perhaps gone with its scope, and is put
+    back as it would have been for as long as the arguments are asked for."""
     if node.undo_inputs is None:
         _push(flow, key, node, b"[" + output + b"]")
         return
@@ -278,7 +332,9 @@ def push_undo_of_left(flow: Flow, key: str, node: Node, output: bytes) -> None:
         parent, _, last = around.rpartition("/")
         owner, _, number = last.partition("[")
         gone = Scope(static(around), parent, owner, int(number[:-1]), item=[[], 0])
-        run.scopes[around] = gone  # its item is not known any more: to ask for it is an error
+        run.scopes[around] = known.get(
+            around, gone
+        )  # its item is not known any more: to ask for it is an error
         added.append(around)
         around = there = parent
     tasks = run.scopes[path].tasks

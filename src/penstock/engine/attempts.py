@@ -107,7 +107,7 @@ class Attempts:
         ticket = (run.id, effect.key, effect.attempt, False, run.generation)
         if ticket in self._jobs:
             self._tell(ticket)
-        elif run.stopping is not None or told(run, effect.key):
+        elif run.stopping is not None or effect.key in run.ending or told(run, effect.key):
             failure = Failure(code="cancelled", message=f"`{effect.key}` was not begun any more")
             command = c.FailTask(
                 at=self._engine.clock.now(), key=effect.key, attempt=effect.attempt, failure=failure,

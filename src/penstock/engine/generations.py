@@ -464,7 +464,7 @@ def _check_still(run: Run) -> None:
         )
     if run.closed or run.stopping is None:
         return
-    if run.active or run.undoing or run.leaving or run.outgoing:
+    if run.active or run.undoing or run.leaving or run.ending or run.outgoing:
         raise Rejected(
             "run-stopping",
             f"run {run.id} is being stopped and something of that is under way",

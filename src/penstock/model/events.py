@@ -18,8 +18,9 @@ from penstock.model.failure import Failure
 from penstock.model.job import LogLine
 from penstock.model.run import Undo
 
-RULES = 1
-"""The rule set that `RunStarted` names: how links, joins and scopes follow from events."""
+RULES = 2
+"""The rule set that `RunStarted` names: how links, joins and scopes follow from events. Since 2 what a definition gives up
+is undone if it is done all the same (SPEC 4.5)."""
 
 NULL = Raw(b"null")
 
@@ -62,7 +63,7 @@ class RunStarted(_Event, frozen=True, tag="run_started"):
     """The version of the definition, for as long as the run lives."""
     input: Raw
     """What it was started with."""
-    rules: int = RULES
+    rules: int = 1
     """How links, joins and scopes follow from the events."""
     generation: int = 1
     priority: int = 1

@@ -122,6 +122,8 @@ class Push(_Intent, frozen=True, tag="push"):
 
 class Finish(_Intent, frozen=True, tag="finish"):
     output: Raw = NULL
+    gently: bool = False
+    """As of `Break`, of a child: what of them is done is handed to its parent, to be undone there."""
 
 
 class Break(_Intent, frozen=True, tag="break"):

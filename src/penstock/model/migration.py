@@ -21,7 +21,7 @@ OBSTACLES = {
     "gateway": "tasks wait together, and the event gateway that armed them is another in the new version",
     "results": "items of a map have ended, and the new body gives another kind of result",
     "failing": "a scope is failing",
-    "leaving": "the child of a task was told to stop and has not, and the task is removed, renamed or changed",
+    "leaving": "the child or the attempt of a task was told to stop and has not, and the task is removed, renamed or changed",
     "signal": "a signal was received and not taken, and the new version does not keep it",
     "data": "a key of the data was written, and merges otherwise in the new version",
     "input": "the input does not fit the new inputSchema",

@@ -180,6 +180,15 @@ class Scope(Struct, omit_defaults=True):
     item: Ref = 0
 
 
+class Ending(Struct, omit_defaults=True):
+    """An attempt of a task that was given up and can be undone: it was told to stop, and may be done all the same."""
+
+    attempt: int
+    scopes: dict[str, Scope] = {}
+    """Those around its task, but for the run's own, with what was completed in them: its undo may ask for that when
+    they are gone."""
+
+
 class Letter(Struct, omit_defaults=True):
     """A signal that waits for a waiter, or an update that waits for its answer."""
 
@@ -266,10 +275,12 @@ class Run(Struct, omit_defaults=True):
     """Signals to other runs that are not yet known to have arrived; the run does not close before they have."""
     leaving: dict[str, str] = {}
     """Children that were told to stop and have not ended yet, by the key of their task; the run waits for them."""
+    ending: dict[str, Ending] = {}
+    """Attempts that were told to stop, have not ended yet and are undone if they are done all the same, by key."""
     stopping: str | None = None
     """The status to end with: the run is being cancelled, timed out or failed, and starts nothing new."""
     grace: float | None = None
-    """While stopping: when attempts that are still open are given up."""
+    """When attempts that were told to stop and are still open are given up."""
     compensating: bool = False
     rewinding: bool = False
     """What the generation before did after the point of a reset is being undone; nothing else begins meanwhile."""

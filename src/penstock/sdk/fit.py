@@ -36,6 +36,8 @@ def same(now: i.Intent, then: i.Intent) -> bool:
             return _which(now) == _which(then) and _equal(now.input, then.input)
         case i.Continue(), i.Continue():
             return _equal(now.input, then.input)
+        case i.Finish(), i.Finish():
+            return _equal(now.output, then.output)
         case i.Break(), i.Break():
             return _failed_alike(now.failure, then.failure)
         case _:

@@ -134,8 +134,12 @@ class Judge:
         if run.closed:
             self._broken(shadow, f"{event.type} after the end: terminal is final")
         if isinstance(event, OF_ATTEMPTS):
-            state = self._state(shadow, event.key)
-            if state is None or state.status not in OPEN_TASK:
+            ending = run.ending.get(event.key)
+            state = self._state(shadow, event.key) if ending is None else None
+            if ending is not None and isinstance(event, e.TaskCompleted | e.TaskFailed):
+                if ending.attempt != event.attempt:
+                    self._broken(shadow, f"{event.type} of another attempt of `{event.key}`")
+            elif state is None or state.status not in OPEN_TASK:
                 self._broken(shadow, f"{event.type} of `{event.key}`, which is not open")
             elif state.attempt != event.attempt:
                 self._broken(

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from penstock.core.owed import reasons
+from penstock.core.invariants import broken
+from penstock.core.owed import owed, reasons
+from penstock.errors import Rejected
+from penstock.model import commands as c
+from penstock.model import effects as f
 from penstock.model import events as e
-from support.world import Case, given
+from penstock.model.codec import decode_event, encode_event
+from support.world import NOON, Case, World, given, plan_of
 
 
 def undo_all(run: Case) -> list[str]:
@@ -233,6 +239,7 @@ tasks:
 """
     )
     run.fail("a", "boom")
+    run.fail("c", "cancelled")
 
     assert undo_all(run) == ["b", "a"]
 
@@ -324,3 +331,190 @@ def test_a_stale_undo_result_is_refused() -> None:
 
     with pytest.raises(Rejected, match="attempt 2, not 1"):
         run.complete("a", attempt=1)
+
+
+TORN = """
+tasks:
+  a: {do: x, compensate: {activity: u, inputs: {o: {from: a}}}}
+  b: {do: x}
+"""
+
+
+def test_a_task_that_is_given_up_and_done_all_the_same_is_undone() -> None:
+    run = given(TORN)
+    run.fail("b", "boom")
+
+    assert run.statuses() == {"a": "CANCELLED", "b": "FAILED"}
+    assert run.abandoned() == ["a"]
+    assert (run.status, run.run.stopping) == ("RUNNING", "FAILED")
+    assert [(each.kind, each.key, each.due) for each in reasons(run.run)] == [
+        ("attempt", "a", NOON + 30)
+    ]
+    assert owed(run.run) == [f.Abandon("a", 1)]
+    assert broken(run.flow) == []
+    assert run.begin("a") == []  # that it had begun is of no interest any more
+    assert run.command(c.RecordProgress(at=NOON, key="a", attempt=1, progress=b"1")) == []
+    run.complete("a", 7)
+    assert msgspec.json.decode(run.run.undoing["a"].entry.arguments) == {"o": 7}
+    assert undo_all(run) == ["a"]
+    assert (run.status, run.code) == ("FAILED", "boom")
+
+
+@pytest.mark.parametrize("how", ["stops", "fails", "lost", "deferred", "unfit"])
+def test_a_task_that_is_given_up_and_not_done_is_not_undone(how: str) -> None:
+    run = given(TORN.replace("a: {do: x,", "a: {do: x, outputSchema: {type: integer},"))
+    run.fail("b", "boom")
+    match how:
+        case "lost":
+            run.lose("a")
+        case "deferred":
+            run.command(c.DeferTask(at=NOON, key="a", attempt=1))
+        case "unfit":
+            run.complete("a", "text")
+        case _:
+            run.fail("a", "cancelled" if how == "stops" else "own")
+
+    assert run.types()[-2:] == ["task_failed", "run_failed"]
+    assert (run.code, run.undoing) == ("boom", [])
+
+
+def test_it_is_waited_for_no_longer_than_the_grace() -> None:
+    run = given(TORN)
+    run.fail("b", "boom")
+    run.skip(29)
+    assert run.status == "RUNNING"
+    run.skip(1)
+
+    assert run.types()[-2:] == ["grace_ended", "run_failed"]
+    with pytest.raises(Rejected, match="ended FAILED"):
+        run.complete("a", attempt=1)
+
+
+def test_a_late_result_of_another_attempt_is_refused() -> None:
+    run = given(TORN)
+    run.lose("a")
+    run.fail("b", "boom")
+
+    with pytest.raises(Rejected, match="stale-attempt"):
+        run.complete("a", attempt=1)
+    run.complete("a", 1, attempt=2)
+    assert run.undoing == ["a"]
+
+
+def test_what_was_given_up_is_undone_though_the_failure_was_handled_and_the_run_went_on() -> None:
+    run = given(
+        """
+tasks:
+  m:
+    type: map
+    items: '[1, 2]'
+    body: {tasks: {t: {do: x, compensate: {activity: u, inputs: {i: {from: item}}}}}}
+  h: {do: x, after: {from: m, on: error}}
+  e: {type: end, after: [m, h]}
+"""
+    )
+    run.fail("m[0]/t", "boom")
+    assert run.open == ["m[1]/t", "h"]
+    assert run.run.grace == NOON + 30
+    run.complete("m[1]/t", 9)
+    assert run.run.grace is None
+    assert broken(run.flow) == []
+    run.fail("h", "again")
+
+    assert msgspec.json.decode(run.run.undoing["m[1]/t"].entry.arguments) == {"i": 2}
+    assert undo_all(run) == ["m[1]/t"]
+    assert run.code == "again"
+
+
+ANY = """
+tasks:
+  a: {do: x, compensate: u}
+  b: {do: x, compensate: u}
+  c: {do: x, after: [a, b], join: {n: 1, cancel: true}}
+"""
+
+
+def test_a_run_that_is_nobodys_child_completes_while_what_it_gave_up_is_under_way() -> None:
+    run = given(ANY)
+    run.complete("a")
+    assert list(run.run.ending) == ["b"]
+    run.complete("c", 1)
+
+    assert run.status == "COMPLETED"
+    assert broken(run.flow) == []
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_child_hands_on_what_it_gave_up_and_was_done_all_the_same(done: bool) -> None:
+    world = World(plan_of(f"id: kid\n{ANY}"), plan_of(PARENT))
+    parent = world.start("flow", "run")
+    child = world.start_child(parent, "k")
+    child.complete("a")
+    child.complete("c", 1)
+    assert child.status == "RUNNING"
+    if done:
+        child.complete("b", 2)
+    else:
+        child.skip(30)
+    assert child.status == "COMPLETED"
+    world.close_child(child)
+    parent.fail("z", "boom")
+
+    assert undo_all(parent) == (["k/b", "k/a"] if done else ["k/a"])
+
+
+PARENT = """
+tasks:
+  k: {type: subworkflow, definition: kid}
+  z: {do: x, after: k}
+"""
+
+
+def test_what_was_given_up_may_end_in_a_pause_and_counts_not_after_a_terminate() -> None:
+    run = given(ANY)
+    run.complete("a")
+    run.pause()
+    run.skip(60)
+    run.complete("b", 1)
+    run.resume()
+    assert [entry.key for entry in run.run.undo] == ["a", "b"]
+
+    other = given(ANY)
+    other.complete("a")
+    other.terminate()
+    assert (other.status, other.run.ending) == ("TERMINATED", {})
+
+
+def test_a_cancel_waits_for_what_was_given_up_before_it() -> None:
+    run = given(ANY)
+    run.complete("a")
+    run.skip(20)
+    run.cancel()
+    assert run.run.grace == NOON + 50
+    run.fail("c", "cancelled")
+    assert (run.status, run.run.stopping) == ("RUNNING", "CANCELLED")
+    run.complete("b", 1)
+
+    assert undo_all(run) == ["b", "a"]
+    assert run.status == "CANCELLED"
+
+
+def test_a_history_of_the_first_rules_gives_up_at_once() -> None:
+    """`RunStarted` names the rule set: an old history means what it meant (SPEC 4.1)."""
+    run = given(TORN)
+    start = decode_event(run.stored[0])
+    assert isinstance(start, e.RunStarted)
+    assert start.rules == e.RULES == 2
+    run.stored[0] = encode_event(msgspec.structs.replace(start, rules=1))
+    run.flow = run.replayed()
+    run.fail("b", "boom")
+
+    assert (run.status, run.types()[-1]) == ("FAILED", "run_failed")
+
+
+def test_an_undo_of_what_was_given_up_that_cannot_be_asked_for_leaves_the_first_error() -> None:
+    run = given(TORN.replace("{from: a}", "'${tasks.a.output.no}'"))
+    run.fail("b", "boom")
+    run.complete("a", {})
+
+    assert (run.status, run.code, run.undoing) == ("FAILED", "boom", [])
