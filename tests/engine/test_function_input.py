@@ -12,9 +12,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 import penstock
 from penstock import Context, Fail, Rejected, Retry, RunFailed, StepFailed, activity, workflow
+from penstock.core.program import Told
+from penstock.model import intents as i
+from penstock.model.run import Run
+from penstock.sdk.functions import Functions
 from penstock.testing.harness import Harness, harness
 
 done: list[str] = []
@@ -174,6 +179,98 @@ async def test_signals_that_a_function_does_not_declare_are_refused() -> None:
         assert await engine.finish(run) == 1
     with pytest.raises(Rejected, match="`signals` of a workflow are names"):
         workflow(signals="approve")(order)
+
+
+@workflow(signals={"line": Line, "colour": Colour, "any": Any})
+async def typed(ctx: Context) -> list[Any]:
+    line = await ctx.signal("line")
+    update = await ctx.update("colour")
+    assert update is not None
+    update.answer(update.payload)
+    return [line.price, update.payload.name, await ctx.signal("any")]
+
+
+async def test_payloads_that_are_not_what_the_workflow_declares_are_refused_and_change_nothing() -> (
+    None
+):
+    async with harness(workflows=[typed]) as engine:
+        run = await engine.start(typed, id="t")
+        says = "`line` of workflow `typed` cannot be read as Line: Expected `str`, got `int`"
+        with pytest.raises(Rejected, match=says) as refused:
+            await run.signal("line", {"name": 3, "price": 1})
+        assert refused.value.code == "signal-invalid"
+        with pytest.raises(Rejected, match="`colour` of workflow `typed` cannot be read as Colour"):
+            await run.update("colour", "blue")
+        with pytest.raises(Rejected, match="`line` of workflow `typed` cannot be read"):
+            await engine.signal_with_start("typed", {}, "line", 4, id="o")
+        with pytest.raises(penstock.NotFound):
+            await engine.get("o")
+        assert await engine.types(run) == ["run_started"]
+        await run.signal("line", Line("a", 2.5))
+        assert await run.update("colour", Colour.RED) == "red"
+        await run.signal("any", [1])
+        assert await engine.finish(run) == [2.5, "RED", [1]]
+
+
+@workflow
+async def asks(ctx: Context, again: bool) -> int | None:
+    while True:
+        try:
+            update = await ctx.update("n", type=int)
+        except penstock.PenstockError as error:
+            if not again:
+                raise
+            await ctx.call(note, error.code)
+            continue
+        assert update is not None
+        update.answer(update.payload + 1)
+        return update.payload
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_an_update_that_is_not_what_the_code_asks_for_is_refused_and_the_code_hears_of_it(
+    again: bool,
+) -> None:
+    async with harness(workflows=[asks], activities=ACTIVITIES) as engine:
+        run = await engine.start(asks, again)
+        with pytest.raises(
+            Rejected, match="`update:n#1`: a value cannot be read as int"
+        ) as refused:
+            await run.update("n", "text")
+        assert refused.value.code == "update-failed"
+        if again:
+            await engine.settle()
+            assert await run.update("n", 4) == 5
+            assert await engine.finish(run) == 4
+            assert done == ["value-unreadable"]
+            return
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(run)
+        assert failed.value.failure.code == "value-unreadable"
+        assert 'await ctx.update("n", type=int)' in (failed.value.failure.trace or "")
+
+
+async def test_an_older_history_in_which_such_an_update_had_no_answer_still_fits() -> None:
+    host = Functions([asks])
+    for outcomes in ([], [i.Reply("u", refused="`update:n#1`: a value cannot be read as int: Expected `int`, got `str`")]):  # fmt: skip
+        program = host.begin(Run(id="run", definition="asks"))
+        assert program is not None
+        program.replay(
+            Told(0.0, 1, [i.Heard("start")], [b'{"again": true}']),
+            [i.Await("update:n#1", "n", None, True)],
+        )
+        program.replay(
+            Told(1.0, 2, [i.Heard("done", "update:n#1", id="u")], [b'"text"']),
+            [*outcomes, i.Call("note#1", "note", Raw(b'["value-unreadable"]'))],
+        )
+        with pytest.raises(penstock.Nondeterminism, match="`update:n#2` return null"):
+            program.replay(Told(2.0, 3, [i.Heard("done", "note#1")], [b'""']), [i.Finish()])
+
+
+def test_signals_are_declared_by_names_or_by_names_with_types() -> None:
+    for wrong in ({}, {3: int}, {"": int}, [], 4):
+        with pytest.raises(Rejected, match="`signals` of a workflow are names"):
+            workflow(signals=wrong)(order)  # type: ignore[arg-type]
 
 
 # --- what it does ---------------------------------------------------------------------------------------------

@@ -313,7 +313,7 @@ class Plan:
     """It is that of a workflow function (`core/functions.py`)."""
 
     __slots__ = (
-        "awaits", "check", "conflicts", "declared", "definition", "digest", "input_schema", "key", "kin", "limits", "merges", "on_bus", "outputs", "pairings", "publishes", "queries", "queued",
+        "awaits", "check", "conflicts", "declared", "definition", "digest", "fits", "input_schema", "key", "kin", "limits", "merges", "on_bus", "outputs", "pairings", "publishes", "queries", "queued",
         "queues", "root", "runs_max", "scopes", "signals", "transient", "version", "vocabulary",
     )  # fmt: skip
 
@@ -339,6 +339,7 @@ class Plan:
         )
         self.queries = {name: Formula(text, env) for name, text in definition.queries.items()}
         self.check: Callable[[bytes], None] | None = None
+        self.fits: Callable[[str, bytes], None] | None = None
         """Of a workflow function whose code is here: rejects an input with which it cannot be called."""
         self.declared: frozenset[str] | None = None
         """Of a workflow function: the signals and updates that it takes; None: any."""

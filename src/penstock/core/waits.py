@@ -96,6 +96,8 @@ def receive_signal(flow: Flow, command: c.SendSignal) -> list[e.Event]:
         raise undeclared(flow.plan, run.definition, name)
     if heard(run, command):
         return []
+    if flow.plan.fits is not None:
+        flow.plan.fits(name, command.payload)
     if run.stopping is not None:
         raise Rejected("run-stopping", f"run {run.id} is being stopped and takes no more signals")
     waiting = run.waiters.get(name)

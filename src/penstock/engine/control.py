@@ -235,6 +235,8 @@ class LocalControl:
         signal = c.SendSignal(at=self._now(), name=name, payload=raw, by=by, id=message_id)
         if not plan.takes(name):
             raise undeclared(plan, definition, name)  # before anything is started for it
+        if plan.fits is not None:
+            plan.fits(name, raw)
         row = None if if_exists == "attach" else await engine.store.find(id)
         if row is None:
             if await self._start_with(begin, plan, signal):

@@ -206,7 +206,8 @@ class Context:
         )
         key = program.key(f"{'update' if update else 'signal'}:{name}")
         step = i.Await(key, name, due, update)
-        read = decoder_of_hint(type)
+        read = program.workflow.signals.get(name) if type is Any else None
+        read = read or decoder_of_hint(type)
         return Pending(program, lambda: self._in_time(step, read, place), place)
 
     def _in_time(self, step: i.Await, read: Read, place: Place) -> Generator[Any, Any, Any]:

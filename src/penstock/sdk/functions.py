@@ -45,6 +45,10 @@ class Workflow:
         self._result = Result(function)
         self.plan.check = self.check_input
         self.plan.declared = declared.signals
+        self.signals = {name: decoder_of_hint(kind) for name, kind in declared.types.items()}
+        """Readers of the payloads of which it was said what they are."""
+        if self.signals:
+            self.plan.fits = self.check_signal
 
     def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What it is started with, by the names of its parameters."""
@@ -85,6 +89,20 @@ class Workflow:
             else:
                 return
         self._bound(input)
+
+    def check_signal(self, name: str, payload: bytes) -> None:
+        """Rejected, if it is not what `@workflow(signals={…})` says of it."""
+        read = self.signals.get(name)
+        if read is None:
+            return
+        try:
+            read(payload)
+        except Unreadable as error:
+            raise Rejected(
+                "signal-invalid",
+                f"the payload of signal `{name}` of workflow `{self.name}` {error.message.removeprefix('a value ')}",
+                hint="send what `@workflow(signals={…})` says of it",
+            ) from None
 
     def result_problem(self, value: Any, encoded: bytes) -> str | None:
         """Why what it returned is not what it is annotated with, as of an activity."""

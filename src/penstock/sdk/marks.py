@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar, cast, overload
 
@@ -22,6 +22,8 @@ class Declared:
     name: str | None = None
     timeout: float | None = None
     signals: frozenset[str] | None = None
+    types: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of their payloads, where they were said."""
 
 
 @overload
@@ -33,7 +35,7 @@ def workflow(
     *,
     name: str | None = None,
     timeout: float | timedelta | None = None,
-    signals: Iterable[str] | None = None,
+    signals: Iterable[str] | Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -43,15 +45,18 @@ def workflow(
     *,
     name: str | None = None,
     timeout: float | timedelta | None = None,
-    signals: Iterable[str] | None = None,
+    signals: Iterable[str] | Mapping[str, Any] | None = None,
 ) -> F | Callable[[F], F]:
     """Make an `async def` a workflow: its steps are awaited calls of its Context, and a finished one is never executed
     again. `timeout` bounds the run, in all its generations together. With `signals`, the names of the signals and updates that it takes, any other is
-    refused; without, all are kept until they are awaited."""
+    refused; without, all are kept until they are awaited. As a mapping of names to types (`{"approve": Approval, "amount": int}`) it also says what
+    their payloads are: one that does not fit is refused."""
     if name is not None and not (type(name) is str and name):
         raise invalid(f"`name` of a workflow must be text, not {shown(name)}")
     names = None if signals is None else _names(signals)
-    declared = Declared(name, None if timeout is None else seconds_of("timeout", timeout), names)
+    types: dict[str, Any] = dict(signals) if isinstance(signals, Mapping) else {}
+    within = None if timeout is None else seconds_of("timeout", timeout)
+    declared = Declared(name, within, names, types)
 
     def decorate(function: F) -> F:
         check(function)

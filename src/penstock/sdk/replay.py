@@ -82,7 +82,7 @@ class Replay:
     """See the module's docstring; `core/program.py` says what is asked of it."""
 
     __slots__ = (
-        "_asked", "_closed", "_ended", "_guard", "_main", "_markers", "_misfit", "_notes", "_open", "_places", "_random", "_reading",
+        "_asked", "_closed", "_ended", "_guard", "_main", "_markers", "_misfit", "_notes", "_open", "_places", "_random", "_reading", "_unfit",
         "_wanted", "advanced", "at", "attributes", "context", "counts", "generation", "loop", "parent", "queries", "run_id",
         "unawaited", "workflow",
     )  # fmt: skip
@@ -116,6 +116,8 @@ class Replay:
         # What few functions use is made when they do: hundreds are in memory at once.
         self._markers: dict[str, bool] | None = None
         self._random: random.Random | None = None
+        self._unfit: set[str] | None = None
+        """Updates that were refused as their payload was not what it asks for."""
         self.unawaited: list[Place] | None = None
         self.queries: dict[str, Callable[..., Any]] | None = None
 
@@ -242,11 +244,19 @@ class Replay:
         except Exception as error:
             if isinstance(read, Reading):
                 error = Unreadable(f"`{heard.key}`: {read.unreadable(error).message}")
+            if heard.id:
+                self._refuse(heard.id, str(error))
             future.set_exception(error)
             return
         if heard.id or heard.key.startswith("update:"):
             value = Update(self, heard.id, value)
         future.set_result(value)
+
+    def _refuse(self, update: str, why: str) -> None:
+        """Its payload is not what the function asks for: who sent it hears that, whatever the function makes of it."""
+        self._unfit = {*(self._unfit or ()), update}
+        self._wanted.append(i.Reply(update, refused=readable(why)))
+        self._places.append(None)
 
     def _begin(self, input: bytes) -> None:
         self._main = self.loop.create_task(
@@ -441,6 +451,8 @@ class Replay:
 
     def _compare(self, again: list[i.Intent], wanted: list[i.Intent]) -> None:
         wanted = self._without_unasked(again, wanted)
+        if self._unfit:
+            again = self._without_unanswered(again, wanted)
         for number in range(max(len(again), len(wanted))):
             now = again[number] if number < len(again) else None
             then = wanted[number] if number < len(wanted) else None
@@ -458,6 +470,17 @@ class Replay:
                 "`penstock replay` checks this before a release",
                 step=step, recorded=recorded, wanted=asked, place=where,
             )  # fmt: skip
+
+    def _without_unanswered(self, again: list[i.Intent], wanted: list[i.Intent]) -> list[i.Intent]:
+        """In older histories an update that was refused for its payload has no answer."""
+        answered = {each.id for each in wanted if isinstance(each, i.Reply)}
+        kept = [
+            (each, place)
+            for each, place in zip(again, self._places, strict=True)
+            if not (isinstance(each, i.Reply) and each.id in (self._unfit or ()) and each.id not in answered)
+        ]  # fmt: skip
+        self._places = [place for _, place in kept]
+        return [each for each, _ in kept]
 
     def _without_unasked(self, again: list[i.Intent], wanted: list[i.Intent]) -> list[i.Intent]:
         """A recorded `changed` for which nobody asks any more is no step: only the new way is left."""
