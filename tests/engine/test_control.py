@@ -351,6 +351,8 @@ async def test_attributes_are_changed_and_found(engine: Harness) -> None:
     assert (await engine.types(run)).count("attributes_changed") == 1
     too_many = {str(n): n for n in range(300)}
     assert await code(run.set_attributes(too_many)) == "attributes-too-many"
+    assert await code(engine.start("waits", id="b", attributes=too_many)) == "attributes-too-many"
+    assert await code(engine.get("b")) == "not-found"
 
 
 # --- updates -------------------------------------------------------------------------------------------------

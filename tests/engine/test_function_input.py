@@ -267,6 +267,29 @@ async def test_an_older_history_in_which_such_an_update_had_no_answer_still_fits
             program.replay(Told(2.0, 3, [i.Heard("done", "note#1")], [b'""']), [i.Finish()])
 
 
+@workflow
+async def tags(ctx: Context, count: int) -> list[Any]:
+    ctx.set_attributes({f"n{number}": number for number in range(count)})
+    ctx.set_attributes({"n0": None, "one": 1})
+    await ctx.sleep(1)
+    return sorted(ctx.attributes)
+
+
+async def test_a_function_sets_no_more_attributes_than_others_may() -> None:
+    async with harness(workflows=[tags]) as engine:
+        run = await engine.start(tags, 200)
+        names = await engine.finish(run)
+        assert len(names) == 200
+        assert "n0" not in names
+        assert sorted((await run.show()).attributes) == names
+        run = await engine.start(tags, 150, attributes={f"m{number}": 1 for number in range(51)})
+        with pytest.raises(RunFailed, match="a run has at most 200 attributes") as failed:
+            await engine.finish(run)
+        assert failed.value.failure.code == "attributes-too-many"
+        assert "ctx.set_attributes({f" in (failed.value.failure.trace or "")
+        assert len((await run.show()).attributes) == 51
+
+
 def test_signals_are_declared_by_names_or_by_names_with_types() -> None:
     for wrong in ({}, {3: int}, {"": int}, [], 4):
         with pytest.raises(Rejected, match="`signals` of a workflow are names"):

@@ -5,6 +5,9 @@ The first half decides, the second folds; each act keeps who and why.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from penstock.core.flow import Flow
 from penstock.core.plan import Node
 from penstock.errors import Rejected
@@ -162,8 +165,7 @@ def change_attributes(run: Run, command: c.ChangeAttributes) -> list[e.Event]:
     }
     if not values:
         return []
-    if len(run.attributes.keys() | values.keys()) > ATTRIBUTES_MAX:
-        raise Rejected("attributes-too-many", f"a run has at most {ATTRIBUTES_MAX} attributes")
+    changed_attributes(run.attributes, values)
     return [e.AttributesChanged(at=command.at, values=values, by=command.by, reason=command.reason)]
 
 
@@ -201,6 +203,17 @@ def resolved(flow: Flow, run: Run, event: e.UndoResolved) -> bool:
         return False
     flow.mark_undone(event.key, COMPENSATED if event.act == "accept" else UNDO_FAILED)
     return True
+
+
+def changed_attributes(before: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a run when some are changed, None removes one; Rejected if they become too many."""
+    after = {name: value for name, value in {**before, **values}.items() if value is not None}
+    if len(after) > ATTRIBUTES_MAX and len(after) > len(before):
+        raise Rejected(
+            "attributes-too-many",
+            f"a run has at most {ATTRIBUTES_MAX} attributes, and this would make {len(after)}",
+        )
+    return after
 
 
 def attributes_after(run: Run, event: e.AttributesChanged) -> None:

@@ -11,6 +11,7 @@ from msgspec.json import encode
 from penstock.core.decide import PRIORITIES
 from penstock.core.flow import Flow
 from penstock.core.functions import FUNCTION
+from penstock.core.hands import changed_attributes
 from penstock.core.identity import REMEMBERED_SECONDS, digest_of
 from penstock.core.plan import Plan
 from penstock.core.values import Need, Variables
@@ -163,11 +164,13 @@ class LocalRuns:
         raw = encode_payload(input)
         check_texts(created_by=created_by)
         check_times(deadline=deadline, delay=delay)
+        tags = kept(attributes)
+        changed_attributes({}, tags)
         number, plan = await self._plan(definition, version)
         command = c.StartRun(
             at=self.engine.clock.now(), id=run_id, definition=definition, version=number, input=raw,
             priority=None if priority is None else PRIORITIES[priority], deadline=deadline, delay=delay,
-            metadata=kept(metadata), attributes=kept(attributes), created_by=created_by,
+            metadata=kept(metadata), attributes=tags, created_by=created_by,
             start_key=idempotency_key,
         )  # fmt: skip
         return command, plan

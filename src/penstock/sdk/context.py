@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 import msgspec
 from msgspec import Raw
 
+from penstock.core.hands import changed_attributes
 from penstock.errors import Rejected, StepFailed, shown
 from penstock.model import intents as i
 from penstock.model.definition import Retry, Timeouts
@@ -305,8 +306,9 @@ class Context:
         program = self._program
         check("values", values, Mapping[str, Any], code="payload-invalid")
         kept = _PLAIN(encode_value(dict(values), limit=INLINE_PAYLOAD_BYTES_MAX))
+        after = changed_attributes(program.attributes, kept)
         program.want(i.Tag(kept), here(1))
-        program.attributes = {**program.attributes, **kept}
+        program.attributes = after
 
     def undo(self, activity: Any, /, *args: Any, retry: Retry | None = None, **named: Any) -> None:
         """Have that activity called if the run fails or is cancelled, before what was to be undone until now."""

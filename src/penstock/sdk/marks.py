@@ -54,7 +54,7 @@ def workflow(
     if name is not None and not (type(name) is str and name):
         raise invalid(f"`name` of a workflow must be text, not {shown(name)}")
     names = None if signals is None else _names(signals)
-    types: dict[str, Any] = dict(signals) if isinstance(signals, Mapping) else {}
+    types = dict(cast("Mapping[str, Any]", signals)) if isinstance(signals, Mapping) else {}
     within = None if timeout is None else seconds_of("timeout", timeout)
     declared = Declared(name, within, names, types)
 
