@@ -34,12 +34,33 @@ def _dumped(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
-    dumped: Any = dump(mode="json")
+    return _as_in(value, dump(mode="json"))
+
+
+def _as_in(value: Any, dumped: Any) -> Any:
+    """What was made of a model, or of a part of it, with the lists of its sets in one order."""
+    kind = cast("type[Any]", type(value))
+    if kind in _ATOMS or kind is float:
+        return dumped
+    if isinstance(dumped, list) and issubclass(kind, set | frozenset | list | tuple):
+        # A set is walked in the same order twice. Its own serializer may have made something else of it.
+        items = cast("list[Any]", dumped)
+        made = [_as_in(part, item) for part, item in zip(value, items, strict=False)]
+        if len(made) != len(items):
+            return items
+        return _in_order(made) if issubclass(kind, set | frozenset) else made
+    if getattr(kind, "__pydantic_root_model__", False):
+        return _as_in(value.root, dumped)
+    if not isinstance(dumped, dict):
+        return cast("Any", dumped)
+    known = cast("dict[str, Any]", dumped)
     fields: dict[str, Any] = getattr(value, "__dict__", {})
+    if issubclass(kind, dict) and len(value) == len(known):
+        fields = dict(zip(known, value.values(), strict=True))  # its keys may be no text
     for name, each in fields.items():
-        if isinstance(each, set | frozenset) and hasattr(dumped, "get") and dumped.get(name):
-            dumped[name] = _in_order(dumped[name])
-    return dumped
+        if name in known:
+            known[name] = _as_in(each, known[name])
+    return known
 
 
 _encode = msgspec.json.Encoder(enc_hook=_dumped).encode

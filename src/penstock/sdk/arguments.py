@@ -23,7 +23,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.sdk.results import Result
-from penstock.sdk.values import validated
+from penstock.sdk.values import encode_value, has_models, of_models, validated
 
 _ATOMS: frozenset[Any] = frozenset({str, int, float, bool, type(None)})
 _PLAIN: frozenset[Any] = _ATOMS | {None, Any, object, dict, list, inspect.Parameter.empty}
@@ -206,6 +206,14 @@ def _converted(name: str, value: Any, annotation: Any) -> Any:
         return msgspec.convert(value, annotation, str_keys=True, dec_hook=validated)
     except msgspec.ValidationError as error:
         raise BadArguments(f"argument '{name}': {error}", name) from None
+    except TypeError:  # a union that msgspec cannot tell apart
+        read = of_models(annotation)
+        if read is None:
+            raise
+        try:
+            return read(encode_value(value))
+        except ValueError as error:
+            raise BadArguments(f"argument '{name}': {error}", name) from None
 
 
 def _annotations(function: Any) -> dict[str, Any]:
@@ -242,7 +250,7 @@ def _needs(annotation: Any) -> bool:
     try:
         msgspec.json.Decoder(annotation)
     except Exception:  # a union that cannot be told apart, a type of which msgspec knows nothing
-        return False
+        return has_models(annotation)
     return True
 
 

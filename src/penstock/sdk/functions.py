@@ -17,7 +17,7 @@ from penstock.model.run import Run
 from penstock.sdk.marks import ATTRIBUTE, Declared, check, invalid
 from penstock.sdk.replay import Replay
 from penstock.sdk.results import Result
-from penstock.sdk.values import Unreadable, decoder_of_hint, hints_of
+from penstock.sdk.values import Unreadable, decoder_of_hint, hints_of, unreadable
 
 
 class Workflow:
@@ -35,6 +35,9 @@ class Workflow:
         plain = all(each.kind == each.POSITIONAL_OR_KEYWORD for each in parameters)
         self._names = tuple(each.name for each in parameters) if plain else None
         hints = hints_of(function)
+        wrong = unreadable(hints)
+        if wrong is not None:
+            raise invalid(f"workflow `{self.name}`: {wrong.message}", hint=wrong.hint)
         self._readers = {
             each.name: decoder_of_hint(hints[each.name])
             for each in parameters

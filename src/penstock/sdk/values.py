@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -32,20 +33,79 @@ def decoder_of(annotation: Any) -> Callable[[bytes], Any]:
     """From JSON to what the annotation says; plain values where it says nothing that we can keep."""
     if any(annotation is each for each in _ANYTHING):
         return _PLAIN
-    if isinstance(annotation, type) and hasattr(annotation, "model_validate_json"):
-        return Reading(cast("Any", annotation).model_validate_json, annotation)
+    if is_model(annotation):
+        return Reading(_by_either_name(annotation.model_validate_json), annotation)
     try:
         return Reading(msgspec.json.Decoder(annotation, dec_hook=validated).decode, annotation)
     except Exception:  # a union that cannot be told apart, a type of which msgspec knows nothing
-        return _PLAIN
+        read = of_models(annotation)
+        return _PLAIN if read is None else Reading(read, annotation)
 
 
 def validated(kind: type, value: Any) -> Any:
-    """What msgspec asks for a type that it does not know: a model of pydantic's knows itself."""
-    validate = getattr(kind, "model_validate", None)
-    if validate is None:
+    """What msgspec asks for a type that it does not know: a model of pydantic's knows itself, by what JSON has."""
+    if not is_model(kind):
         raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")
-    return validate(value)
+    return cast("Reading", decoder_of(kind)).quick(encode_value(value))
+
+
+def is_model(kind: Any) -> bool:
+    """A class of pydantic's."""
+    return isinstance(kind, type) and hasattr(kind, "model_validate_json")
+
+
+def _by_either_name(validate: Callable[..., Any]) -> Callable[[bytes], Any]:
+    """Fields are written down by their names; others send them by their aliases, too."""
+    if "by_name" not in inspect.signature(validate).parameters:  # of an older pydantic
+        return validate
+    return functools.partial(validate, by_alias=True, by_name=True)
+
+
+@functools.cache
+def of_models(annotation: Any) -> Callable[[bytes], Any] | None:
+    """Reads what msgspec cannot tell apart, as a union of models: pydantic can. None of what has no models in it, and
+    Unreadable where there are some that pydantic cannot tell from the rest either."""
+    if not has_models(annotation):
+        return None
+    adapter = sys.modules["pydantic"].TypeAdapter
+    try:
+        return _by_either_name(adapter(annotation).validate_json)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise Unreadable(
+            f"`{inspect.formatannotation(annotation)}` cannot be read from JSON: {reason}",
+            hint="in a union with models of pydantic's everything must be known to pydantic: dataclasses and plain types are, structs of msgspec's are not",
+        ) from None
+
+
+def has_models(annotation: Any, seen: frozenset[Any] = frozenset()) -> bool:
+    """Whether models of pydantic's are among its parts, or the fields of these."""
+    if is_model(annotation):
+        return True
+    if any(has_models(each, seen) for each in typing.get_args(annotation)):
+        return True
+    kind = typing.get_origin(annotation) or annotation
+    if not isinstance(kind, type) or kind in seen or not hasattr(kind, "__annotations__"):
+        return False
+    return any(has_models(each, seen | {kind}) for each in hints_of_class(kind).values())
+
+
+def hints_of_class(kind: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except Exception:  # a name for the type checker only
+        return {}
+
+
+def unreadable(hints: Mapping[str, Any]) -> Unreadable | None:
+    """The first of the annotations that nothing can read from JSON though it has models in it: they would come as plain
+    objects."""
+    for annotation in hints.values():
+        try:
+            decoder_of_hint(annotation)
+        except Unreadable as error:
+            return error
+    return None
 
 
 class Reading:

@@ -20,6 +20,7 @@ from penstock.errors import Rejected, shown
 from penstock.model.definition import Retry, Timeouts
 from penstock.ports.activities import Served
 from penstock.sdk.arguments import Parameters
+from penstock.sdk.values import hints_of, unreadable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -172,6 +173,9 @@ def entry_of(function: Any, *, name: str | None = None) -> Entry:
         _check_importable(function)
     kind = "process" if declared.cpu else "loop" if _is_async(function) else "thread"
     parameters, open_ended = names_of(function)
+    wrong = unreadable(hints_of(function)) if "pydantic" in sys.modules else None
+    if wrong is not None:
+        raise _invalid(f"{_described(function)}: {wrong.message}", hint=wrong.hint)
     given = _connection_of(function) if declared.transactional else ""
     parameters = tuple(each for each in parameters if each != given) if given else parameters
     served = Served(
