@@ -201,6 +201,17 @@ tasks:
     assert "hint: is, above, below, begins" in told
 
 
+def test_simulate_plays_definitions_with_types_of_plugins_and_executes_none(
+    use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that the engine was broken: nobody served the type, or the definition could not be compiled."""
+    use("sample")
+    file = written(tmp_path, POST)
+    assert main(["simulate", str(file), "--seeds", "24"]) == 0
+    assert "no mistake found" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.txt"))
+
+
 def test_plugins_lists_what_there_is_and_what_is_wrong_with_it(
     use: Use, capsys: pytest.CaptureFixture[str]
 ) -> None:

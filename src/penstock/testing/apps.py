@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.core.plan import Node, Plan
+from penstock.core.vocabulary import AddedType
 from penstock.dsl.compose import Composition
 from penstock.dsl.load import Loaded, load_document
 from penstock.errors import Rejected, shown
@@ -74,6 +75,8 @@ class App:
         self.activities: dict[str, Any] = {}
         self.kinds: dict[str, Kind] = {}
         self.rows: list[tuple[DefinitionRow, Plan]] = []
+        self.added: dict[str, AddedType] = {}
+        """Types of tasks that plugins have added and definitions use."""
         self._known_reads: dict[str, Values] = {}
         worlds: list[type[World]] = []
         for thing in things:
@@ -166,6 +169,7 @@ class App:
         known = tuple(each for each in constants_of(plan) if _worthy(each))
         self.kinds[row.id] = Kind(row.id, None, loaded, plan, known)
         self.rows.append((row, plan))
+        self.added.update(loaded.vocabulary.types)
 
     @cached_property
     def nodes(self) -> dict[tuple[str, str], tuple[Node, str]]:

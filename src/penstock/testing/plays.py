@@ -392,6 +392,7 @@ _FAULTS = {
     "unsure": "commits fail for {amount} s, done or not",
     "full": "the disk is full for {amount} s",
     "partition": "nodes do not hear of each other for {amount} s",
+    "cut": "{node} does not reach the store for {amount} s",
     "deaf": "callers do not hear their answers for {amount} s",
 }
 

@@ -21,6 +21,7 @@ from zlib import crc32
 import msgspec
 
 from penstock.core.keys import static
+from penstock.core.vocabulary import PREFIX
 from penstock.errors import Fail
 from penstock.model.job import Job
 from penstock.sdk.arguments import BadArguments, Parameters
@@ -58,7 +59,11 @@ class Troupe:
         """The simulation that is being played."""
         self._shapes: dict[int, Shape] = {}
         self.entries: list[Entry] = [self._entry(each) for each in app.activities.values()]
-        self.entries += [self._named(name) for name in (*app.called, "http")]
+        self.entries += [self._named(name) for name in app.called]
+        self.entries.append(self._named("http", {"const": HTTP}))
+        self.entries += [
+            self._named(PREFIX + name, each.output) for name, each in app.added.items()
+        ]
         self.served = {each.name: each.served for each in self.entries}
 
     def _entry(self, function: Any) -> Entry:
@@ -84,9 +89,9 @@ class Troupe:
         )  # fmt: skip
         return Entry(served, pretended, Parameters(pretended))
 
-    def _named(self, name: str) -> Entry:
-        """One that nobody has written here: a definition calls it."""
-        act = self._acted(name, None, Shape({"const": HTTP}) if name == "http" else None, None)
+    def _named(self, name: str, schema: Any = None) -> Entry:
+        """One that nobody has written here, and a definition calls; or a type of task: none is executed."""
+        act = self._acted(name, None, None if schema is None else Shape(schema), None)
 
         async def pretended(*args: Any, **named: Any) -> Any:
             return await act(args, named)

@@ -19,7 +19,7 @@ HAPPENED: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("crashes", "crash|crashes"), ("power losses", "power loss|power losses"), ("restarts", "restart"),
             ("orderly restarts", "orderly restart"), ("stalls", "stall"), ("clock jumps forth", "clock set forth|clocks set forth"),
-            ("clock jumps back", "clock set back|clocks set back"),
+            ("clock jumps back", "clock set back|clocks set back"), ("nodes cut off", "cut off from the store|cut off from the store"),
         ),
     ),
     (

@@ -35,7 +35,7 @@ LEVELS = ("none", "mild", "rough")
 MILD = ("restart", "crash", "slow", "deaf")
 ROUGH = (
     "crash", "crash", "crash", "crash", "power", "restart", "stall", "jump", "slow", "failing", "unsure", "full", "partition", "late",
-    "deaf",
+    "deaf", "cut",
 )  # fmt: skip
 SHRINK_TRIES = 60
 ORDERS = 2
@@ -288,7 +288,7 @@ def _amount(chance: Random, kind: str) -> float:
             return float(chance.choice([0, 5, 30, 100]) + chance.randrange(20))
         case "jump":
             return chance.choice([-20.0, -2.0, 0.5, 7.0])
-        case "stall":
+        case "stall" | "cut":
             return chance.choice([0.5, 3.0, 8.0])
         case "late":
             return round(chance.random() * 3, 3)
