@@ -19,6 +19,7 @@ from penstock.core.evolve import evolve
 from penstock.core.flow import Flow
 from penstock.core.functions import FunctionPlan
 from penstock.engine.engine import Engine as Core
+from penstock.engine.history import Entry
 from penstock.engine.recovery import Ownership
 from penstock.engine.runs import LocalRuns
 from penstock.engine.settings import Settings
@@ -287,3 +288,75 @@ async def test_a_function_gives_a_transactional_activity_its_arguments_by_positi
         assert await engine.finish(await engine.start(books, id="r")) == 9
     with closing(sqlite3.connect(tmp_path / "a.db")) as database:
         assert database.execute("SELECT n FROM mine").fetchall() == [(7,), (8,)]
+
+
+@workflow
+async def goes_further(ctx: Context, n: int = 0) -> int:
+    if n < 1:
+        ctx.continue_as_new(n + 1)
+    return await ctx.signal("go")
+
+
+async def test_recovery_takes_the_newest_generation_though_the_one_before_has_more_events() -> None:
+    """A lost wake-up, seed 19856: who was asked something of a run had read it as it was before it went on as new, and
+    what recovery read later was taken for older, by its number of events (SPEC 4.8)."""
+    async with harness(workflows=[goes_further]) as engine:
+        run = await engine.start(goes_further, id="r")
+        await engine.settle()
+        core = engine.core
+        entries: list[Entry] = []
+        for generation in (1, 2):
+            row = await core.store.find("r", generation)
+            assert row is not None
+            entry = (await core.history.load([row]))["r"]
+            assert isinstance(entry, Entry)
+            entries.append(entry)
+        before, newest = entries
+        assert before.row.revision > newest.row.revision
+        core.cache["r"] = before
+        core.adopt(newest)
+        assert core.cache["r"] is newest
+        await run.signal("go", 3)
+        assert await run.result() == 3
+
+
+class SlowToTell(MemoryStore):
+    """Holds back what it has read."""
+
+    hold: asyncio.Event | None = None
+    asked = False
+
+    async def events_many(self, keys: Mapping[int, int]) -> dict[int, list[Stored]]:
+        found = await super().events_many(keys)
+        if self.hold is not None:
+            self.asked = True
+            await self.hold.wait()
+        return found
+
+
+async def test_what_another_wrote_while_a_run_was_read_is_seen_by_who_looks_because_of_it() -> None:
+    """The hint of it let go of what was in memory, and then came what had been read before: whoever looked found that."""
+    clock = SkipClock()
+    stores = [SlowToTell("read", clock=clock.now) for _ in range(2)]
+    async with (
+        harness(activities=[work], store=stores[0], clock=clock) as owner,
+        harness(activities=[work], store=stores[1], clock=clock) as other,
+    ):
+        await owner.register(
+            {"id": "w", "tasks": {"s": {"type": "signal", "name": "go"}, "a": {"do": "work", "after": "s"}}}
+        )  # fmt: skip
+        run = await owner.start("w", id="r")
+        await owner.settle()
+        owner.core.cache.clear()
+        stores[0].hold = asyncio.Event()
+        reading = asyncio.ensure_future(owner.core.read("r", lambda flow: flow.run.revision))
+        while not stores[0].asked:  # noqa: ASYNC110 - until it is being read
+            await asyncio.sleep(0)
+        await (await other.get("r")).signal("go", 5)
+        owner.core.refresh("r")  # as its hint does
+        stores[0].hold.set()
+        stores[0].hold = None
+        await reading
+        await owner.settle()
+        assert await run.status() == "COMPLETED"
+    MemoryStore.forget("read")

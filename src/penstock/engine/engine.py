@@ -290,9 +290,13 @@ class Engine:
         """Take a loaded run into memory (recovery)."""
         if self.effects.taken is not None:
             self.effects.taken.add(entry.row.id)
-        here = self.cache.get(entry.row.id)
-        if here is None or here.row.revision < entry.row.revision:
-            self.cache[entry.row.id] = entry
+        mine, here = entry.row, self.cache.get(entry.row.id)
+        if here is None or (here.row.generation, here.row.revision) < (
+            mine.generation,
+            mine.revision,
+        ):
+            self.cache[mine.id] = entry
+            self.turns.loading.discard(mine.id)
         self.open_runs += 1
         if entry.flow.plan.runs_max is not None:
             self.admission.joined(entry.flow.run)
@@ -326,6 +330,7 @@ class Engine:
         if self._drained:
             return
         self.cache.pop(run_id, None)
+        self.turns.loading.discard(run_id)
         self.observers.poke(run_id)
         self.post(run_id, Item(None))
 

@@ -6,7 +6,7 @@ Nothing is written here: `engine/commits.py` appends what a turn gave, together 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.flow import Flow
@@ -51,6 +51,8 @@ class Turns:
         self._cache = engine.cache
         self._unreadable: dict[str, Exception] = {}
         """What was wrong with runs that could not be loaded, until whoever asked is told."""
+        self.loading: set[str] = set()
+        """Those that are being read, but for those that were told to be looked at again meanwhile."""
         self.count = 0
 
     async def take(
@@ -179,12 +181,21 @@ class Turns:
         return entry
 
     async def load(self, run_ids: Sequence[str]) -> None:
-        """Into memory; what cannot be read is refused."""
+        """Into memory; what cannot be read is refused. What another has written to meanwhile is read again: whoever looks
+        at the run because of that must not find it as it was before."""
+        engine, left = self._engine, run_ids
+        while left:
+            self.loading = set(left)
+            rows = await engine.store.find_newest(left)
+            entries = await engine.history.load(rows.values()) if rows else {}
+            left = [run_id for run_id in entries if run_id not in self.loading]
+            self._keep(entries)
+
+    def _keep(self, entries: Mapping[str, Entry | Exception]) -> None:
         engine = self._engine
-        rows = await engine.store.find_newest(run_ids)
-        if not rows:
-            return
-        for run_id, entry in (await engine.history.load(rows.values())).items():
+        for run_id, entry in entries.items():
+            if run_id not in self.loading:
+                continue
             if isinstance(entry, Exception):
                 log.error("run.unreadable", extra={"run": run_id, "error": str(entry)})
                 engine.commits.fail(engine.inbox.mail.pop(run_id, []), entry)
