@@ -4,6 +4,8 @@ all the same is undone; what the function has in `finally` is done; then the res
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
@@ -373,3 +375,30 @@ async def test_a_process_that_dies_while_a_function_waits_to_end(function: Any, 
         with pytest.raises(RunFailed, match="FAILED"):
             await engine.finish(await engine.get("f"))
     assert begun == [1]
+
+
+async def pages(ctx: Context) -> AsyncIterator[str]:
+    try:
+        for number in range(3):
+            yield await ctx.call(note, f"page {number}")
+    finally:
+        await ctx.call(note, "closed")
+
+
+@workflow
+async def leaves(ctx: Context, how: str) -> str:
+    if how == "closes":
+        async with aclosing(pages(ctx)) as found:
+            async for page in found:
+                return page
+    async for page in pages(ctx):
+        return page
+    return ""
+
+
+@pytest.mark.parametrize("how", ["closes", "leaves"])
+async def test_an_async_generator_that_is_left_is_closed_where_the_code_says_so(how: str) -> None:
+    """As the page says: else it would be closed whenever the collector comes by, which no history knows."""
+    async with harness(workflows=[leaves], activities=ACTIVITIES) as engine:
+        assert await engine.finish(await engine.start(leaves, how)) == "page 0"
+    assert done == (["page 0", "closed"] if how == "closes" else ["page 0"])

@@ -12,11 +12,11 @@ import asyncio
 import builtins
 import datetime
 import gc
-import itertools
 import math
 import os
 import platform
 import random
+import re
 import secrets
 import socket
 import sqlite3
@@ -26,13 +26,14 @@ import threading
 import time
 import uuid
 import warnings
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from penstock.errors import Nondeterminism
+from penstock.sdk.keeping import Keeping
+from penstock.sdk.setloops import Loop, disordered, loops_in
 
 _CLOCK = "`ctx.now()` is the time of what woke the function"
 _CHANCE = "`ctx.random` falls the same way each time, `ctx.uuid()` too"
@@ -80,22 +81,25 @@ _SHARED: Any = random._inst  # pyright: ignore
 """What the functions of the module `random` draw from."""
 _RANDOM = {each.__code__ for each in vars(random.Random).values() if isinstance(each, FunctionType)}
 _SEEDING = random.Random.__init__.__code__
-_QUIET = ("logging", "warnings", "traceback", "linecache", "importlib")
+_QUIET = ("logging", "warnings", "traceback", "linecache", "importlib", "zoneinfo")
 """What these do is not the workflow's own doing."""
 _NOW = frozenset({"now", "utcnow", "today"})
 
 
-_STATE = (
-    list, dict, set, int, float, str, tuple, deque, bytearray, itertools.count,
-)  # fmt: skip
+_AUDITED = {
+    "open": "a file", "os.listdir": "the operating system", "os.scandir": "the operating system",
+    "socket.__new__": "a socket", "subprocess.Popen": "a process", "sqlite3.connect": "a database",
+}  # fmt: skip
+"""What Python itself tells of, however it was asked for: `io.FileIO(…)` is no call that the profiler sees."""
 
 
 class Guard:
     """Watches the code of one workflow function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._globals: dict[str, Any] = getattr(function, "__globals__", {})
+        self._keeping = Keeping(function)
         self._file = function.__code__.co_filename
+        self._loops = loops_in(self._file)
         self.found: list[Nondeterminism] = []
         self.unawaited: list[str] = []
         self._resting = False
@@ -103,10 +107,9 @@ class Guard:
     @contextmanager
     def watching(self) -> Generator[None]:
         """While the function goes on."""
-        before = self._state()
+        self._keeping.look()
         profiled, traced = sys.getprofile(), sys.gettrace()
         self._last: tuple[str, int] | None = None
-        self._before = before
         self._until = time.monotonic() + BLOCKED_SECONDS
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -114,7 +117,8 @@ class Guard:
             if traced is None:
                 sys.settrace(self._entered)
             try:
-                yield
+                with _audited(self):
+                    yield
             finally:
                 sys.setprofile(profiled)
                 if traced is None:
@@ -130,7 +134,7 @@ class Guard:
             return make()
         finally:
             self._resting = False
-            self._before = self._state()
+            self._keeping.look()
 
     def _warned(self, warning: warnings.WarningMessage) -> None:
         """A coroutine of the workflow's own that it has not awaited; other warnings are as they were."""
@@ -181,14 +185,6 @@ class Guard:
 
     # --- globals ---------------------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, Any]:
-        """What the module's plain values and containers are."""
-        return {
-            name: _copied(value)
-            for name, value in self._globals.items()
-            if not name.startswith("__") and isinstance(value, _STATE)
-        }
-
     def _entered(self, frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename != self._file:
             return None
@@ -201,39 +197,70 @@ class Guard:
         elif event in ("line", "return") and not self._resting:
             self._check_time(frame)
             self._compare()
+            if event == "line" and frame.f_lineno in self._loops:
+                self._check_loop(self._loops[frame.f_lineno], frame)
             self._last = (
                 f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}",
                 0,
             )
         return self._line
 
+    def _check_loop(self, loop: Loop, frame: FrameType) -> None:
+        if disordered(loop, frame.f_locals, frame.f_globals):
+            self._find(
+                f"workflow code wants steps in the order of the set `{loop.code:.80}`, which is another in each process",
+                f"`sorted({loop.code:.80})` has one order", frame,
+            )  # fmt: skip
+
+    def heard(self, event: str, arguments: Any) -> None:
+        """Python tells of something that touches the world; time zones are the same everywhere."""
+        frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+        zones = event == "open" and "zoneinfo" in str(arguments[0])
+        if not self._resting and not zones and not _excused(frame):
+            self._find(f"workflow code uses {_AUDITED[event]} ({event})", _WORLD, frame)
+
     def _compare(self) -> None:
-        for name, value in self._before.items():
-            if name in self._globals and _copied(self._globals[name]) != value:
-                where = "" if self._last is None else self._last[0]
-                error = Nondeterminism(
-                    f"workflow code changes the global `{name}`" + (f", at {where}" if where else ""),
-                    hint="keep it in the function's own variables, or give it to an activity", place=where,
-                )  # fmt: skip
-                self._before = self._state()
-                self.found.append(error)
-                return
+        path = self._keeping.changed()
+        if path is None:
+            return
+        where = "" if self._last is None else self._last[0]
+        name = re.split(r"[.\[(]", path)[0]
+        what = (
+            f"the default `{path}`" if path.endswith("=…)")
+            else f"the global `{name}`" + ("" if path == name else f", in `{path}`")
+        )  # fmt: skip
+        error = Nondeterminism(
+            f"workflow code changes {what}" + (f", at {where}" if where else ""),
+            hint="keep it in the function's own variables, or give it to an activity", place=where,
+        )  # fmt: skip
+        self._keeping.look()
+        self.found.append(error)
 
 
-def _copied(value: Any) -> Any:
-    """A value to compare with later: of a container, what it holds."""
-    held: Any = value
-    if isinstance(value, itertools.count):
-        return repr(held)
-    if isinstance(value, bytearray):
-        return bytes(value)
-    if isinstance(value, list | deque):
-        return [id(each) for each in held]
-    if isinstance(value, dict):
-        return {key: id(each) for key, each in held.items()}
-    if isinstance(value, set):
-        return frozenset(map(id, held))
-    return value
+_watching: list[Guard] = []
+"""The guard of the function that goes on now, in `_thread_of`."""
+_thread_of = 0
+_hooked = False
+
+
+@contextmanager
+def _audited(guard: Guard) -> Generator[None]:
+    """A hook of Python's cannot be taken away: it is set once, and asks who watches."""
+    global _hooked, _thread_of
+    if not _hooked:
+        _hooked = True
+        sys.addaudithook(_hook)
+    _thread_of = threading.get_ident()
+    _watching.append(guard)
+    try:
+        yield
+    finally:
+        _watching.remove(guard)
+
+
+def _hook(event: str, arguments: Any) -> None:
+    if _watching and event in _AUDITED and threading.get_ident() == _thread_of:
+        _watching[-1].heard(event, arguments)
 
 
 def _method(argument: Any) -> tuple[str, str] | None:
