@@ -12,6 +12,7 @@ from penstock.core.pairing import Pairing, _around
 from penstock.core.plan import Plan
 from penstock.core.reopening import retry_point
 from penstock.core.values import Variables, error_value
+from penstock.errors import NotFound
 from penstock.model.failure import Failure
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX
 from penstock.model.run import MapState, Run, Scope, TaskState
@@ -114,11 +115,7 @@ tasks:
     assert failure.key == "m[0]/j"
 
 
-def test_an_undo_that_can_not_be_noted_where_a_task_is_cancelled_fails_its_scope_by_its_key() -> (
-    None
-):
-    run = given(
-        """
+CANCELS = """
 tasks:
   m:
     type: map
@@ -128,8 +125,20 @@ tasks:
         a: {do: x, compensate: {activity: u, when: attempted, inputs: {p: '${tasks.b.output.no}'}}}
         b: {do: x}
         k: {type: cancel, tasks: [a], after: b}
+  s: {type: signal, after: m}
 """
-    )
+
+
+def test_what_was_attempted_and_is_cancelled_in_a_body_is_undone_by_its_key() -> None:
+    run = given(CANCELS)
+    run.begin("m[0]/a")
+    run.complete("m[0]/b", {"no": 1})
+
+    assert [entry.key for entry in run.run.undo] == ["m[0]/a"]
+
+
+def test_an_undo_that_can_not_be_noted_fails_the_scope_of_what_is_cancelled_by_its_key() -> None:
+    run = given(CANCELS)
     run.begin("m[0]/a")
     run.complete("m[0]/b", {})
 
@@ -154,6 +163,7 @@ tasks:
     body: {tasks: {i: {do: x}, w: {type: loop, until: 'true', body: {tasks: {k: {do: x}}}, after: i}}}
     after: [a, g]
   s: {type: signal, after: m}
+  o: {type: map, items: '[1]', body: {tasks: {i: {do: x}}}, after: s}
 """
 NEW = """
 id: flow
@@ -199,6 +209,7 @@ def test_a_datum_is_of_who_wrote_it_under_the_name_of_today_or_of_nobody() -> No
         ("m[3]/w[2]/k", "m/w/k", "m/w/k", "m[3]/w[2]/k"),
         ("m[0]/i/deep[1]/er", "m/i", "m/h", "m[0]/h/deep[1]/er"),
         ("a/b", "a", "z", "z/b"),
+        ("o[0]/i", "o/i", None, "o[0]/i"),
         ("none/a", None, None, "none/a"),
     ],
 )
@@ -255,6 +266,38 @@ def test_a_retry_of_what_ended_after_the_run_began_to_stop_goes_on_before_that()
     assert retry_point(past, None) == (3, "")
 
 
+def test_a_retry_of_a_run_that_failed_goes_on_before_it_began_to_stop() -> None:
+    """Also if the task that it failed by ended later, or is not known to have ended."""
+    run = given("tasks:\n  a: {do: x}\n  f: {do: x, after: a}\n")
+    run.complete("a", 1)
+    run.fail("f")
+    past = run.walked().past
+    assert (past.stopping, past.ended["f"]) == (3, 3)
+    past.ended["f"] = 5
+    assert retry_point(past, None) == (2, "f")
+    del past.ended["f"]
+    assert retry_point(past, None) == (2, "f")
+
+
+def test_what_has_ended_is_named_where_a_retry_asks_for_something_else_ten_of_them_at_most() -> (
+    None
+):
+    run = given("tasks: {" + ", ".join(f"t{n}: {{do: x}}" for n in range(12)) + "}\n")
+    for number in range(11):
+        run.complete(f"t{number}")
+    run.cancel()
+    run.fail("t11", "cancelled")
+    with pytest.raises(NotFound) as caught:
+        retry_point(run.walked().past, "z")
+    assert caught.value.hint == "it has: " + ", ".join(f"t{n}" for n in range(10))
+
+    none = given("tasks: {s: {type: signal}}\n").walked().past
+    none.end.status = "CANCELLED"
+    with pytest.raises(NotFound) as caught:
+        retry_point(none, "z")
+    assert caught.value.hint == "it has: none"
+
+
 def test_a_loop_has_the_links_back_to_its_header_and_those_that_leave_it() -> None:
     arcs = [
         (0, "s", "a"), (1, "a", "b"), (2, "b", "a"), (3, "b", "c"), (4, "c", "a"), (5, "c", "d"), (6, "a", "e"),
@@ -274,3 +317,7 @@ def test_where_the_first_task_is_in_a_loop_it_is_its_header_or_the_loop_has_two_
     (two,) = outer_loops("abs", [*ring, (2, "s", "b"), (3, "s", "a")], "s")
     assert isinstance(two, Irreducible)
     assert two.entries == ("a", "b")
+    both = [(4, "p", "p"), (5, "p", "s"), (6, "a", "q"), (7, "q", "q")]  # before it and after it
+    found = outer_loops("pabsq", [*ring, (2, "s", "b"), (3, "s", "a"), *both], "p")
+    assert {type(each) for each in found} == {Irreducible, Loop}
+    assert sorted(each.header for each in found if isinstance(each, Loop)) == ["p", "q"]
