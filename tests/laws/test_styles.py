@@ -113,7 +113,7 @@ async def back(n: int) -> None:
     await world.work("back", n)
 
 
-NAMED: dict[str, Any] = {"a": a, "b": b, "c": c, "d": d}
+NAMED: dict[str, Any] = {"a": a, "b": b, "c": c, "d": d, "bad": bad}
 ACTIVITIES = [a, b, c, d, add, bad, back]
 
 
@@ -322,7 +322,8 @@ def shapes_of(chance: Random) -> list[Shape]:
             case "both":
                 return "both", tuple(name() for _ in range(chance.randint(2, 4)))
             case "both_undoable":
-                return "both_undoable", tuple(chance.choice("bdd") for _ in range(3))
+                names = [chance.choice("bdd") for _ in range(3)]
+                return "both_undoable", (*names, "bad") if chance.random() < 0.3 else tuple(names)
             case "choice":
                 return "choice", name(), name()
             case "loop":
