@@ -17,7 +17,7 @@ from penstock.model.job import Broken, Done, Job, Outcome
 from penstock.sdk.client import Engine
 from penstock.sdk.tap import close_tap
 from penstock.sdk.worker import LocalActivities
-from penstock.sdk.workflow import Entry, Registry
+from penstock.sdk.workflow import Entry
 from penstock.testing.faults import FaultyStore, NodeClock, NodeHints
 from penstock.testing.transacting import FaultyTransactions, WatchedTransaction
 
@@ -98,7 +98,7 @@ class Node:
         self.store = simulation.disk.store(self.clock.now)
         work, scenario = simulation.workload, simulation.scenario
         self.worker = WatchedActivities(
-            Registry(work.activities), self.clock, watch=False, secrets=work.secrets
+            simulation.registry, self.clock, watch=False, secrets=work.secrets
         )
         self.worker.serve(work.entries)
         self.worker.node = self

@@ -19,6 +19,7 @@ from penstock.engine.inbox import Item
 from penstock.errors import PenstockError
 from penstock.model import commands as c
 from penstock.model.job import Broken, Done, Job, Outcome
+from penstock.sdk.workflow import Registry
 from penstock.testing.faults import NOON, Fault, NodeHints, Trouble
 from penstock.testing.judging import Judge
 from penstock.testing.loop import SimulationLoop
@@ -67,6 +68,8 @@ class Simulation:
         self.listeners: dict[str, NodeHints] = {}
         self.late: deque[tuple[Job, Outcome]] = deque(maxlen=LATE_KEPT)
         self.disk: Disk = disk_of(scenario.store, folder, self.trouble)
+        self.registry = Registry(workload.activities)
+        """What the worker of each process serves."""
         self.nodes: list[Node] = []
         self.dead: list[Node] = []
         self.raging = True
@@ -211,11 +214,17 @@ class Simulation:
                     self.judge.note(f"{node.name} does not close: {error}")
         store = self.disk.store(lambda: NOON)
         await store.open()
-        for (id, generation), shadow in self.judge.shadows.items():
-            row = await store.find(id, generation)
-            stored = [] if row is None else [each.payload for each in await store.events(row.key)]
-            if stored != shadow.payloads:
-                self.judge.note(f"run {id}: what is on disk is not what was stored")
+        newest = await store.find_newest(list(self.judge.newest))
+        keys: dict[tuple[str, int], int] = {}
+        for id, generation in self.judge.shadows:
+            row = newest.get(id)
+            if row is None or row.generation != generation:
+                row = await store.find(id, generation)
+            keys[id, generation] = 0 if row is None else row.key
+        stored = await store.events_many(dict.fromkeys(keys.values(), 0))
+        for name, shadow in self.judge.shadows.items():
+            if [each.payload for each in stored[keys[name]]] != shadow.payloads:
+                self.judge.note(f"run {name[0]}: what is on disk is not what was stored")
         await store.close()
         if self.workload.audit is not None:
             for problem in self.workload.audit(self):

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
 from typing import Any, Protocol
 
@@ -19,6 +19,8 @@ from penstock.testing.faults import Trouble
 LEASE_SECONDS = 6.0
 UNSURE = 0.5
 """Of the commits that fail: how many are done all the same."""
+PAGE_BYTES = 1024
+"""Small: what is written is little, and every commit writes whole pages."""
 CLAIMING = "INSERT OR REPLACE INTO owner"
 """How a statement begins that makes somebody the owner."""
 _numbers = count()
@@ -308,6 +310,9 @@ def _template(folder: str) -> str:
         for end in ("", "-wal", "-shm", "-owner"):
             with suppress(FileNotFoundError):
                 os.remove(path + end)
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(f"PRAGMA page_size={PAGE_BYTES}")
+            db.execute("VACUUM")
         store = SqliteStore(path)
         store._db._connect()  # pyright: ignore[reportPrivateUsage]
         store._db.disconnect()  # pyright: ignore[reportPrivateUsage]
