@@ -372,6 +372,15 @@ async def test_an_update_is_answered_by_an_event(engine: Harness) -> None:
     assert caught.value.code == "update-failed"
 
 
+async def test_an_update_that_was_answered_before_a_reset_is_answered_so_again(
+    engine: Harness,
+) -> None:
+    run = await engine.start("waits", id="r")
+    assert await run.update("go", 1, command_id="u") == 2
+    await run.reset(1, token=(await run.preview(1)).token, reason="again")
+    assert await asyncio.wait_for(run.update("go", 1, command_id="u"), 20) == 2
+
+
 async def test_an_answer_goes_to_all_who_asked_that_run_and_to_nobody_else(engine: Harness) -> None:
     a, b = await engine.start("waits", id="a"), await engine.start("waits", id="b")
     asked = [a.update("go", 1, command_id="u"), b.update("go", 5, command_id="u")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +68,20 @@ async def above(ctx: Context) -> Any:
     raise Fail(f"after {result['generation']}")
 
 
-WORKFLOWS = [patient, stages, above]
+@workflow
+async def desk(ctx: Context, count: int) -> int:
+    """An update in each generation; `None` is taken, and not answered."""
+    message = await ctx.update("add")
+    assert message is not None
+    if message.payload is not None:
+        count += message.payload
+        message.answer(count)
+    if message.payload == 0:
+        return count
+    ctx.continue_as_new(count)
+
+
+WORKFLOWS = [patient, stages, above, desk]
 ACTIVITIES = [note, take_back]
 
 
@@ -209,3 +224,59 @@ async def careless(ctx: Context, number: int) -> None:
 
 
 WORKFLOWS.append(careless)
+
+
+# --- updates -------------------------------------------------------------------------------------------------
+
+
+async def test_an_update_that_is_asked_again_gets_the_answer_of_the_generation_that_took_it() -> (
+    None
+):
+    async with harness(workflows=WORKFLOWS, activities=ACTIVITIES) as engine:
+        run = await engine.start(desk, 0)
+        for number, answer in ((1, 1), (2, 3), (3, 6)):
+            assert await run.update("add", number, command_id=f"u{number}") == answer
+        for number, answer in ((1, 1), (2, 3), (3, 6)):
+            again = run.update("add", number, command_id=f"u{number}")
+            assert await asyncio.wait_for(again, 20) == answer
+        assert await run.update("add", 0, command_id="last") == 6
+        assert await asyncio.wait_for(run.update("add", 2, command_id="u2"), 20) == 3
+        assert await engine.finish(run) == 6
+
+
+async def test_updates_that_wait_while_a_run_goes_on_as_new_are_answered_at_once() -> None:
+    async with harness(workflows=WORKFLOWS, activities=ACTIVITIES) as engine:
+        run = await engine.start(desk, 0)
+        asked = [run.update("add", 1) for _ in range(4)]
+        begun = time.monotonic()
+        assert sorted(await asyncio.wait_for(asyncio.gather(*asked), 60)) == [1, 2, 3, 4]
+        assert time.monotonic() - begun < 4  # and not when it is looked for, every five seconds
+
+
+async def test_another_process_gets_an_answer_though_the_run_has_gone_on_since(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    async with (
+        penstock.open(url, workflows=WORKFLOWS, activities=ACTIVITIES) as owner,
+        penstock.open(url, execute=False) as other,
+    ):
+        await owner.start(desk, 0, id="d")
+        run = await other.get("d")
+        assert await asyncio.wait_for(run.update("add", 1), 20) == 1
+        with pytest.raises(Rejected, match="gone on in generation 3 without an answer") as caught:
+            await asyncio.wait_for(run.update("add", None, command_id="n"), 20)
+        assert caught.value.code == "update-unanswered"
+        assert await asyncio.wait_for(run.update("add", 0), 20) == 1
+        assert await (await owner.get("d")).result() == 1
+
+
+async def test_an_answer_whose_generation_was_cleared_away_is_not_waited_for() -> None:
+    async with harness(workflows=WORKFLOWS, activities=ACTIVITIES) as engine:
+        run = await engine.start(desk, 0, id="d")
+        assert await run.update("add", 1, command_id="u") == 1
+        await engine.settle()
+        await clear(engine, "d", 1)
+        with pytest.raises(Rejected, match="without an answer") as caught:
+            await asyncio.wait_for(run.update("add", 1, command_id="u"), 20)
+        assert caught.value.code == "update-unanswered"

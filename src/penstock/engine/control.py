@@ -29,6 +29,7 @@ from penstock.model import events as e
 from penstock.model.codec import decode_event
 from penstock.model.failure import Failure
 from penstock.model.migration import Move
+from penstock.model.packing import is_erased
 from penstock.model.payload import encode_payload
 from penstock.model.preview import Preview
 from penstock.model.token import token_of
@@ -328,33 +329,80 @@ class LocalControl:
 
 
 class _Search:
-    """Looks for the answer of an update in what is stored."""
+    """Looks for the answer of an update in what is stored: in the newest generation, and in those before it that took it."""
 
     def __init__(self, engine: Engine, id: str, update_id: str) -> None:
         self._engine, self._id, self._update = engine, id, update_id
-        self._row: Row | None = None
-        self._after = 0
+        self._newest = _Seen()
 
     async def look(self) -> bytes | None:
         """The answer, or None; Rejected if there will be none."""
         row = await self._engine.store.find(self._id)
         if row is None:
             raise NotFound(f"no run {self._id}", hint="`penstock list` shows the runs")
-        if self._row is None or row.key != self._row.key:
-            self._after = 0
-        self._row = row
-        for stored in await self._engine.store.events(row.key, after=self._after):
-            self._after = stored.seq
-            event = decode_event(stored.payload)
-            if isinstance(event, e.UpdateAnswered) and event.id == self._update:
-                if event.refused:
-                    raise Rejected("update-failed", event.refused)
-                return bytes(event.output)
-        if not row.open and row.revision <= self._after:
+        if row.key != self._newest.key:
+            self._newest = _Seen(row.key)
+        answer = await self._read(self._newest)
+        if answer is None and self._newest.knew:
+            self._newest.knew = False  # those before it have ended: once is enough
+            answer = await self._earlier(row)
+        if answer is None and not row.open and row.revision <= self._newest.after:
             raise Rejected(
                 "update-unanswered", f"run {self._id} has ended without taking the update"
             )
+        return answer
+
+    async def _earlier(self, row: Row) -> bytes | None:
+        """It came before the run went on in another generation: what it was answered there."""
+        for generation in range(row.generation - 1, 0, -1):
+            older = await self._engine.store.find(self._id, generation)
+            if older is None:
+                break  # it has been cleared away
+            seen = _Seen(older.key)
+            answer = await self._read(seen)
+            if answer is not None:
+                return answer
+            if not seen.knew:
+                break
+        if self._newest.came:
+            return None
+        raise Rejected(
+            "update-unanswered",
+            f"run {self._id} has gone on in generation {row.generation} without an answer to the update",
+        )
+
+    async def _read(self, seen: _Seen) -> bytes | None:
+        """What there is of it in one generation that was not read yet."""
+        for stored in await self._engine.store.events(seen.key, after=seen.after):
+            seen.after = stored.seq
+            if is_erased(stored.payload):
+                continue
+            event = decode_event(stored.payload)
+            match event:
+                case e.UpdateAnswered(id=self._update):
+                    if event.refused:
+                        raise Rejected("update-failed", event.refused)
+                    return bytes(event.output)
+                case e.RunStarted() | e.RunReset() if self._update in event.known:
+                    seen.knew = True
+                case e.SignalReceived(id=self._update, update=True):
+                    seen.came = True
+                case _:
+                    pass
         return None
+
+
+class _Seen:
+    """What one generation says of an update, as far as it was read."""
+
+    __slots__ = ("after", "came", "key", "knew")
+
+    def __init__(self, key: int = 0) -> None:
+        self.key, self.after = key, 0
+        self.knew = False
+        """It came to one before it."""
+        self.came = False
+        """It is there to be answered; also if that is a copy, or it was given again."""
 
 
 def _command(id: str, *body: Any) -> tuple[str, str] | None:

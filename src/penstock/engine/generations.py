@@ -43,6 +43,7 @@ from penstock.errors import NotFound, Rejected, RevisionConflict
 from penstock.model import commands as c
 from penstock.model import events as e
 from penstock.model.codec import decode_event
+from penstock.model.effects import Answer
 from penstock.model.packing import is_erased
 from penstock.model.preview import Preview
 from penstock.model.run import COMPLETED, REF_SHIFT, Run
@@ -251,6 +252,9 @@ class Generations:
             finally:
                 engine.programs.opened(id, new.flow, kept=kept)
             if kept:
+                for effect in outcome.effects:
+                    if isinstance(effect, Answer):  # a letter that went along
+                        engine.observers.answer(id, effect)
                 return
         raise _moving(id)
 
