@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +16,7 @@ from crash.workload import (
     deaf,
     flaky,
     length,
+    shaky,
     step,
     step_in_thread,
     text,
@@ -71,6 +73,7 @@ async def nap(ctx: Context, n: int) -> int:
     await asyncio.sleep(0.015)
     await ctx.sleep(timedelta(milliseconds=10))
     assert (ctx.now() - begun).total_seconds() >= 0.025
+    assert ctx.changed("since")
     return await ctx.call(step, one, 10)
 
 
@@ -101,7 +104,7 @@ async def stubborn(ctx: Context, n: int) -> int:
 
 @workflow
 async def saga(ctx: Context, n: int) -> None:
-    await ctx.call(step, n, 1, undo=undo)
+    await ctx.call(step, n, 1, undo=shaky, undo_retry=PATIENT)
     await asyncio.gather(ctx.call(text, 3), ctx.call(step, n, 2, undo=undo))
     ctx.undo(undo, n)
     await ctx.call(broken)
@@ -179,6 +182,77 @@ async def parts(ctx: Context, n: int) -> None:
 
 
 @workflow
+async def gives(ctx: Context, n: int) -> None:
+    """Gives steps up that do not hear of it, goes on, and fails: what they did is undone, as all the rest."""
+    first = asyncio.ensure_future(ctx.call(deaf, n, undo=undo))
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(ctx.call(deaf, n, undo=undo), 0.008)
+    first.cancel()
+    for _ in range(3):
+        await ctx.call(step, n, 1, undo=undo)
+    await ctx.call(broken)
+
+
+@workflow
+async def moves(ctx: Context, n: int, stage: int) -> None:
+    """Goes on as new while such steps are under way; what they did goes along, and is undone at last."""
+    await ctx.call(step, n, 1, undo=undo)
+    if stage == 3:
+        await ctx.call(broken)
+    under_way = [asyncio.ensure_future(ctx.call(deaf, n, undo=undo)) for _ in range(2)]
+    await asyncio.wait(under_way, timeout=0.005)
+    ctx.continue_as_new(n, stage + 1)
+
+
+@workflow(timeout=0.03)
+async def late(ctx: Context, n: int) -> None:
+    """Out of time, wherever it is; cleaned up all the same."""
+    try:
+        await ctx.call(step, n, 1, undo=undo)
+        await asyncio.gather(ctx.call(deaf, n, undo=undo), ctx.signal("never"))
+    finally:
+        await ctx.call(length, "cleaned")
+
+
+@workflow
+async def rounds(ctx: Context, n: int, left: int) -> int:
+    n = await ctx.call(step, n, 1, undo=undo)
+    if left:
+        ctx.continue_as_new(n, left - 1)
+    return n
+
+
+@workflow
+async def elder(ctx: Context, n: int, bad: bool) -> int:
+    """Its child goes on as new, twice: its result, and what it did, are those of all three generations."""
+    one = await ctx.child(rounds, n, 2)
+    if bad:
+        await ctx.call(broken)
+    return await ctx.call(step, one, 10)
+
+
+@workflow
+async def desk(ctx: Context, count: int) -> int:
+    """An update in each generation."""
+    message = await ctx.update("add")
+    assert message is not None
+    count += message.payload
+    await ctx.call(step, count)
+    message.answer(count)
+    if count < 6:
+        ctx.continue_as_new(count)
+    return count
+
+
+@workflow
+async def crier(ctx: Context, n: int) -> int:
+    """Publishes to a run that waits for it."""
+    await ctx.start("hears", {"n": n, "run": ctx.run_id}, id=f"{ctx.run_id}/hears")
+    ctx.publish("crash.cried", {"run": ctx.run_id})
+    return await ctx.call(step, n, 1)
+
+
+@workflow
 async def cart(ctx: Context) -> list[str]:
     items: list[str] = []
     ctx.query("items", lambda: items)
@@ -232,8 +306,8 @@ async def long(ctx: Context, n: int) -> int:
 
 
 WORKFLOWS = [
-    line, both, mapped, letters, nap, race, stubborn, saga, booked, family, trip, stages, quits, hasty, torn, parts, cart, sender,
-    receiver, made, parcel, long,
+    line, both, mapped, letters, nap, race, stubborn, saga, booked, family, trip, stages, quits, hasty, torn, parts, gives, moves,
+    late, rounds, elder, desk, crier, cart, sender, receiver, made, parcel, long,
 ]  # fmt: skip
 DEFINITIONS: list[dict[str, Any]] = [
     next(each for each in workload.DEFINITIONS if each["id"] == "sequence"),
@@ -248,6 +322,21 @@ DEFINITIONS: list[dict[str, Any]] = [
             },
         },
     },
+    {
+        "id": "hears",
+        "tasks": {
+            "cried": {
+                "type": "event",
+                "topic": "crash.cried",
+                "where": "event.data.run == input.run",
+            },
+            "last": {
+                "do": "step",
+                "after": ["cried"],
+                "inputs": {"value": workload.N, "add": {"value": 1}},
+            },
+        },
+    },
 ]
 
 
@@ -257,7 +346,7 @@ def _kinds() -> list[Callable[[int], Wanted]]:
 
     def items(i: int) -> Wanted:
         values = [(i + k) % 50 for k in range(8)]
-        return run("mapped", i, {"items": values}, sum(values), pauses=i % 3 == 0)
+        return run("mapped", i, {"items": values}, sum(values), pauses=i % 3 > 0)
 
     def stages(i: int, *, bad: bool) -> Wanted:
         input = {"n": i, "stage": 1, "bad": bad}
@@ -269,6 +358,7 @@ def _kinds() -> list[Callable[[int], Wanted]]:
         )  # fmt: skip
 
     silent = {"status": "FAILED", "code": "broken"}
+    child, at_last = "child:rounds#1", {**silent, "undone": None}
     stopped = {"status": "CANCELLED", "code": "cancelled", "undone": None, "cancels": True}
     return [
         lambda i: run("line", i, {"n": i}, i + 111),
@@ -293,8 +383,22 @@ def _kinds() -> list[Callable[[int], Wanted]]:
         lambda i: stages(i, bad=True),
         lambda i: run("quits", i, {"n": i}, must=("length#1", "total#1"), **stopped),
         lambda i: run("hasty", i, {"n": i}, must=("length#1",), **stopped),
-        lambda i: run("torn", i, {"n": i}, undone=None, **silent),
+        lambda i: run("torn", i, {"n": i}, **at_last),
         lambda i: run("parts", i, {"n": i}, **stopped),
+        lambda i: run("gives", i, {"n": i}, **at_last),
+        lambda i: run("moves", i, {"n": i, "stage": 1}, generations=3, **at_last),
+        lambda i: run(
+            "late", i, {"n": i}, status="TIMED_OUT", code="timeout", undone=None, must=("length#1",)
+        ),
+        lambda i: run("elder", i, {"n": i, "bad": False}, i + 13, children=(child,)),
+        lambda i: run(
+            "elder", i, {"n": i, "bad": True}, children=(child,),
+            undone=(f"{child}/step#1", f"{child}/~2/step#1", f"{child}/~1/step#1"), **silent,
+        ),
+        lambda i: run(
+            "desk", i, {"count": 0}, 6, updates=(("add", 1, 1), ("add", 2, 3), ("add", 3, 6)), generations=3
+        ),
+        lambda i: run("crier", i, {"n": i}, i + 1, children=("hears",)),
         lambda i: run(
             "cart", i, {}, ["tea", "cup"],
             updates=(("add", "tea", 1), ("add", "cup", 2), ("add", "stop", 2)),

@@ -174,6 +174,8 @@ class Story:
     restarts: int = 0
     missed: list[str] = field(default_factory=list[str])
     """Points that were not reached."""
+    hit: bool = False
+    """The last of the kills that were wanted was where it should be."""
     verdict: Verdict = field(default_factory=Verdict)
 
 
@@ -204,8 +206,9 @@ def tell(
                 story.kills += 1
             elif status not in (ENDED, STOPPED):
                 story.verdict.wrong.append(f"a life ended with {status}: {nursery.words()}")
-            if orders.get("kill") and status != KILLED:
-                story.missed.append(orders["kill"])
+            if orders.get("kill"):
+                story.hit = status == KILLED
+                story.missed += [] if story.hit else [orders["kill"]]
         _end(nursery, plain, story)
     except Stuck as error:
         story.verdict.stuck.append(f"{error}: {nursery.words()}")

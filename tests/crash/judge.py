@@ -7,7 +7,8 @@ Nothing here trusts the engine that wrote it: states are folded anew, hash chain
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
@@ -34,6 +35,8 @@ ACKNOWLEDGED = {"pause": e.RunPaused, "resume": e.RunResumed, "cancel": e.Cancel
 TERMINAL = (
     e.RunCompleted, e.RunFailed, e.RunCancelled, e.RunTimedOut, e.RunTerminated, e.RunContinued,
 )  # fmt: skip
+UNDOABLE = re.compile(r"(~\d+/)?(step|deaf)#")
+"""Steps of functions that are undone, if all is."""
 
 
 @dataclass
@@ -45,6 +48,8 @@ class Verdict:
     executions: int = 0
     losses: int = 0
     """Attempts recorded as lost."""
+    events: Counter[str] = field(default_factory=Counter[str])
+    """What there is in the histories, by type."""
     lost: list[str] = field(default_factory=list[str])
     """Acknowledged, and not there."""
     repeated: list[str] = field(default_factory=list[str])
@@ -147,12 +152,17 @@ async def examine(store: Store, trace: Trace, wants: Sequence[Wanted]) -> Verdic
 
 async def _run(books: Books, row: Row, trace: Trace, want: Wanted | None, verdict: Verdict) -> None:
     events: list[e.Event] = []
+    done: list[str] = []
+    """Keys, those of generations before the last by its number."""
     for generation in range(1, row.generation):
         before = await books.store.find(row.id, generation)
         assert before is not None
-        events += (await _generation(books, before, trace, verdict))[0]
+        past = (await _generation(books, before, trace, verdict))[0]
+        events += past
+        done += [f"~{generation}/{key}" for key in _done(past)]
     last, run = await _generation(books, row, trace, verdict)
     events += last
+    done += _done(last)
     if want is None:
         return
     name, first = row.id, events[0]
@@ -163,7 +173,6 @@ async def _run(books: Books, row: Row, trace: Trace, want: Wanted | None, verdic
         verdict.wrong.append(f"{name} has {row.generation} generations, not {want.generations}")
     _signals(name, events, trace, want, verdict)
     _updates(name, events, trace, want, verdict)
-    done = [event.key for event in events if isinstance(event, e.TaskCompleted)]
     missing = set(want.must) - set(done)
     if missing and not row.open:
         verdict.wrong.append(f"{name} ended without {sorted(missing)}")
@@ -171,7 +180,7 @@ async def _run(books: Books, row: Row, trace: Trace, want: Wanted | None, verdic
     undo = want.undone
     if undo is None:
         plain = row.version != FUNCTION
-        undo = tuple(key for key in reversed(done) if plain or key.startswith(("step#", "deaf#")))
+        undo = tuple(key for key in reversed(done) if plain or UNDOABLE.match(key))
     code = "" if run.failure is None else run.failure.code
     if (row.status, code, undone) != (want.status, want.code, undo) and not row.open:
         verdict.wrong.append(
@@ -187,6 +196,10 @@ async def _run(books: Books, row: Row, trace: Trace, want: Wanted | None, verdic
             verdict.wrong.append(f"{name} gave {result!r}, not {want.result!r}")
 
 
+def _done(events: Sequence[e.Event]) -> list[str]:
+    return [event.key for event in events if isinstance(event, e.TaskCompleted)]
+
+
 async def _generation(
     books: Books, row: Row, trace: Trace, verdict: Verdict
 ) -> tuple[list[e.Event], Run]:
@@ -197,6 +210,7 @@ async def _generation(
     if row.open:
         last = ", ".join(event.type for event in events[-3:])
         verdict.stuck.append(f"{name} is {row.status} after {last}")
+    verdict.events.update(event.type for event in events)
     _attempts(name, events, trace, verdict)
     ends = [place for place, event in enumerate(events) if isinstance(event, TERMINAL)]
     if not row.open and ends != [len(events) - 1]:
@@ -258,7 +272,7 @@ def _attempts(name: str, events: Sequence[e.Event], trace: Trace, verdict: Verdi
                 seen.add(losses[-1])
             case e.TaskRetried():
                 seen.add((event.key, event.attempt))
-            case e.CancelRequested():
+            case e.CancelRequested() | e.TimeoutReached():
                 stopped = True
             case _:
                 pass

@@ -13,6 +13,7 @@ import pickle
 import random
 import signal
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -213,6 +214,10 @@ async def _check(
 # --- from outside --------------------------------------------------------------------------------------------
 
 
+def _made(kind: type[Counter[str]], value: dict[str, int]) -> Counter[str]:
+    return kind(value)
+
+
 def cuts(
     folder: Path,
     *,
@@ -244,7 +249,7 @@ def cuts(
             status = nursery.wait(SECONDS_MAX)
         if status != 0:
             return Verdict(wrong=[f"cutting ended with {status}: {errors.read_text()[-2000:]}"])
-        return msgspec.json.decode(answer.read_bytes(), type=Verdict)
+        return msgspec.json.decode(answer.read_bytes(), type=Verdict, dec_hook=_made)
 
     with ThreadPoolExecutor(workers) as pool:
         for verdict in pool.map(part, range(workers)):

@@ -1,6 +1,6 @@
 """`make crash`: kill -9 at every named point and at random, on SQLite and on PostgreSQL; then, on SQLite power loss, on
-PostgreSQL the same at random while the server is killed every few seconds and its connections are cut; then all of it
-with workflow functions (on PostgreSQL at random only, unless `--only functions` is asked for).
+PostgreSQL the same at random while the server is killed every few seconds and its connections are cut. On both, kills at
+every named point and at random also with workflow functions (`--only functions`: these alone).
 
 Prints how far it is, what was seen and what never may be.
 Exits with 1 if anything was lost, repeated, stuck, poisoned or wrong, or if a point was never reached.
@@ -14,76 +14,27 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from crash.harness import Nursery, Story, count_points, tell, tell_random
+from crash.plans import Life, plans
 from crash.trouble import Trouble
 from crash.victim import SQLITE_POINTS
-from penstock.engine.points import POINTS
 from support.postgres import Server, serving
 
-OF_FUNCTIONS = ("next.", "program.", "generation.")
-"""Points that the book of functions reaches, and that of definitions does not."""
-ELSEWHERE = ("request.", "inside.", "batch.", "resume.", "route.", "outbox.", *OF_FUNCTIONS)
-"""Points that have lives of their own: `test_transactions.py`, `test_control.py`, `test_bus.py`."""
 RUNS_A_POINT = 40
 WORKERS = 2
 
-Life = dict[str, Any]
 
-
-def plans(
-    first: dict[str, int],
-    second: dict[str, int],
-    dice: random.Random,
-    own: Collection[str] = SQLITE_POINTS,
-    book: str = "workload",
-) -> Iterator[tuple[str, list[Life]]]:
-    """For each point: its first occurrence, and a later one if there is; in the life where it is reached."""
-    if book == "functions":
-        # All that they reach themselves; and lives of a process that has not their code.
-        names = {*first, *second, *(name for name in POINTS if name.startswith(OF_FUNCTIONS))}
-        for at in ("stored.task_completed:3", "recovery.done:1", "stored.advanced:1"):
-            bare: Life = {"kill": at} if "advanced" in at else {"bare": True, "kill": at}
-            before = [
-                {"kill": "append.after:12"},
-                {"bare": True, "kill": "stored.task_completed:2"},
-            ]
-            yield f"{at} without the code", [*before, bare]
-    else:
-        # Those of shared transactions have lives of their own: `test_transactions.py`.
-        shared = {name for name in POINTS if name.startswith(ELSEWHERE)}
-        names = {*POINTS, *own, *first, *second} - shared
-    for name in sorted(names):
-        before: list[Life] = []
-        count = first.get(name, 0)
-        recovering = name.startswith("recovery.") or count == 0
-        if name.startswith("stop."):
-            # A stop on the way, with attempts under way, not at the end when nothing is left to lose.
-            for at in ("append.after:8", "stored.task_completed:40"):
-                yield f"{name} after {at}", [{"stop": at, "kill": f"{name}:1"}]
-            continue
-        if name == "dispatch.recorded" or (
-            recovering and not name.startswith("recovery.") and not second.get(name)
-        ):
-            # Only attempts that were lost twice are recorded before they begin.
-            twice = [{"kill": "append.after:12"}, {"kill": "dispatch.after:8"}]
-            yield f"{name}:1", [*twice, {"kill": f"{name}:1"}]
-            continue
-        if recovering:
-            before, count = [{"kill": "append.after:12"}], second.get(name, 0)
-        for number in sorted({1, dice.randint(2, max(2, count // 2))} if count > 1 else {1}):
-            yield f"{name}:{number}", [*before, {"kill": f"{name}:{number}"}]
-
-
-def points(folder: Path, seed: int, server: Server | None, book: str = "workload") -> list[Story]:
+def points(
+    folder: Path, seed: int, server: Server | None, book: str = "workload", at: str = ""
+) -> list[Story]:
     dice = random.Random(seed)
     nurseries: SimpleQueue[Nursery] = SimpleQueue()
     for number in range(WORKERS):
@@ -104,7 +55,9 @@ def points(folder: Path, seed: int, server: Server | None, book: str = "workload
                 file.unlink()
         return story
 
-    wanted = list(plans(first, second, dice, own=() if server else SQLITE_POINTS, book=book))
+    own = () if server else SQLITE_POINTS
+    planned = plans(first, second, dice, own=own, book=book)
+    wanted = [plan for plan in planned if plan[0].startswith(at)]
     stories: list[Story] = []
     with ThreadPoolExecutor(WORKERS) as pool:
         for story in pool.map(one, wanted):
@@ -117,27 +70,47 @@ def points(folder: Path, seed: int, server: Server | None, book: str = "workload
     return stories
 
 
-COLUMNS = (
-    "kills",
-    "restarts",
-    "runs",
-    "acknowledged",
-    "executions",
-    "losses",
-    "lost",
-    "repeated",
-    "stuck",
-    "poisoned",
-    "wrong",
-)
-
-
-def row(stories: Sequence[Story]) -> str:
-    cells: list[int] = [sum(s.kills for s in stories), sum(s.restarts for s in stories)]
-    for name in COLUMNS[2:]:
+def summed(name: str) -> Callable[[Sequence[Story]], int]:
+    def cell(stories: Sequence[Story]) -> int:
         values = [getattr(s.verdict, name) for s in stories]
-        cells.append(sum(v if isinstance(v, int) else len(v) for v in values))
-    return "".join(f"{cell:>13,}" for cell in cells)
+        return sum(v if isinstance(v, int) else len(v) for v in values)
+
+    return cell
+
+
+def counted(*types: str) -> Callable[[Sequence[Story]], int]:
+    def cell(stories: Sequence[Story]) -> int:
+        return sum(s.verdict.events[each] for s in stories for each in types)
+
+    return cell
+
+
+Columns = dict[str, Callable[[Sequence[Story]], int]]
+
+DONE: Columns = {
+    "databases": len,
+    "kills": lambda stories: sum(s.kills for s in stories),
+    "restarts": lambda stories: sum(s.restarts for s in stories),
+    "runs": summed("runs"),
+    "acknowledged": summed("acknowledged"),
+    "executions": summed("executions"),
+    "interrupted": summed("losses"),
+    **{name: summed(name) for name in ("lost", "repeated", "stuck", "poisoned", "wrong")},
+}
+
+SEEN: Columns = {
+    "tasks done": counted("task_completed"),
+    "retried": counted("task_retried", "undo_retried"),
+    "timers": counted("timer_fired"),
+    "signals": counted("signal_received", "event_received"),
+    "updates": counted("update_answered"),
+    "children": counted("child_started"),
+    "undone": counted("undo_completed"),
+    "cancelled": counted("run_cancelled"),
+    "timed out": counted("run_timed_out"),
+    "went on new": counted("run_continued"),
+    "caught up": counted("advanced"),
+}
 
 
 def at_random(
@@ -163,6 +136,19 @@ def at_random(
         )  # fmt: skip
 
 
+def _wanted(story: Story) -> str:
+    """The point, whichever time; where the lives before it matter, all of its name."""
+    return story.name if " " in story.name else story.name.split(":")[0]
+
+
+LEGEND = """\
+acknowledged: commands that were answered        lost: of those, not there afterwards
+executions: activities that began                repeated: begun again though the result was recorded, or under one number
+interrupted: attempts that a kill cut off        stuck: runs or attempts that do not go on
+                                                 poisoned: tasks given up as deadly; wrong: results, histories, order of undo
+what was done, and on the right what must be 0"""
+
+
 class Table:
     """What was told, and of which points nobody was killed."""
 
@@ -171,13 +157,15 @@ class Table:
         self.missed: list[str] = []
 
     def points(self, store: str, stories: list[Story]) -> None:
-        names = {s.name.split(":")[0].split(" ")[0] for s in stories if s.kills and not s.missed}
+        hit = {_wanted(s) for s in stories if s.hit}
+        missed = {_wanted(s) for s in stories} - hit
         later = [m for s in stories for m in s.missed]
         if later:
             # How often a point is reached differs from life to life; its first time is what counts.
             print(f"not reached so often: {', '.join(later)}")
+        names = {name.split(":")[0].split(" ")[0] for name in hit}
         print(f"points: {len(names)} killed at: {', '.join(sorted(names))}", flush=True)
-        self.missed += [m for m in later if m.split(":")[0] not in names]
+        self.missed += sorted(missed)
         self.told.append((f"{store}: {len(names)} named points", stories))
 
     @property
@@ -190,14 +178,24 @@ class Table:
         ]
 
     def show(self) -> None:
-        width = max((len(title) for title, _ in self.told), default=0)
-        print(f"{'':<{width}}" + "".join(f"{name:>13}" for name in COLUMNS))
-        for title, stories in self.told:
-            print(f"{title:<{width}}" + row(stories))
+        print("\n" + LEGEND)
+        self._print(DONE)
+        print(
+            "\nwhat is in the histories of these runs (caught up: functions whose code was not there)"
+        )
+        self._print(SEEN)
         for text in self.complaints[:40]:
             print(text)
         if self.missed:
             print(f"not reached: {', '.join(self.missed)}")
+
+    def _print(self, columns: Columns) -> None:
+        width = max((len(title) for title, _ in self.told), default=0)
+        print(f"{'':<{width}}" + "".join(f"{name:>13}" for name in columns))
+        for title, stories in self.told:
+            print(
+                f"{title:<{width}}" + "".join(f"{cell(stories):>13,}" for cell in columns.values())
+            )
 
 
 def of_functions(
@@ -208,9 +206,8 @@ def of_functions(
     folder.mkdir()
     serving_it = serving() if store == "postgres" else nullcontext()
     with serving_it as server:
-        if store == "sqlite" or wish.only == "functions":
-            print(f"{store}, functions, at every named point", flush=True)
-            table.points(f"{store}, functions", points(folder, seed, server, "functions"))
+        print(f"{store}, functions, at every named point", flush=True)
+        table.points(f"{store}, functions", points(folder, seed, server, "functions", wish.at))
         print(f"{store}, functions, {wish.kills} kills at random", flush=True)
         story = at_random(folder, wish, seed, server, book="functions")
         table.told.append((f"{store}, functions: at random", [story]))
@@ -219,7 +216,7 @@ def of_functions(
 def on_sqlite(folder: Path, wish: argparse.Namespace, seed: int, table: Table) -> None:
     if wish.only in (None, "points"):
         print("SQLite, at every named point", flush=True)
-        table.points("sqlite", points(folder, seed, None))
+        table.points("sqlite", points(folder, seed, None, at=wish.at))
     if wish.only in (None, "random"):
         print(f"SQLite, {wish.kills} kills at random", flush=True)
         table.told.append(("sqlite: at random", [at_random(folder, wish, seed, None)]))
@@ -235,7 +232,7 @@ def on_postgres(folder: Path, wish: argparse.Namespace, seed: int, table: Table)
     if wish.only in (None, "points"):
         print("PostgreSQL, at every named point", flush=True)
         with serving() as server:
-            table.points("postgres", points(folder, seed, server))
+            table.points("postgres", points(folder, seed, server, at=wish.at))
     if wish.only in (None, "random"):
         print(f"PostgreSQL, {wish.kills} kills at random", flush=True)
         with serving() as server:
@@ -260,6 +257,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="at random (default: 100)")
     parser.add_argument("--cuts", type=int, default=200, help="of power (default: 200)")
     parser.add_argument("--only", choices=("points", "random", "power", "server", "functions"))
+    parser.add_argument("--at", default="", help="only named points that begin so")
     parser.add_argument("--store", choices=("both", "sqlite", "postgres"), default="both")
     parser.add_argument("--keep", action="store_true", help="keep the databases")
     wish = parser.parse_args()

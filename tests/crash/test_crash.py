@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from crash.harness import Bell, Nursery, tell, tell_random
+from crash.harness import Bell, Nursery, count_points, tell, tell_random
 from crash.nursery import DIED
+from crash.plans import points_of_functions
 from crash.power import cuts
 from crash.trouble import Trouble
-from crash.victim import Orders
+from crash.victim import SQLITE_POINTS, Orders
 from support.postgres import Server, serving
 
 SAMPLE: list[list[dict[str, Any]]] = [
@@ -115,7 +116,8 @@ def test_on_postgres_killed_engines_a_killed_server_and_cut_connections_cost_not
 FUNCTIONS: list[list[dict[str, Any]]] = [
     [{"kill": "append.after:9"}, {"kill": "program.told:4"}],
     [{"kill": "stored.task_completed:60"}, {"kill": "program.beside:1"}],
-    [{"kill": "next.before:2"}, {"kill": "generation.after:1"}],
+    [{"kill": "known.before:1"}, {"kill": "next.before:2"}, {"kill": "generation.after:1"}],
+    [{"kill": "deaf.done:1>commit.taken:1>append.after:1"}, {"kill": "undo.begun:2"}],
     [{"kill": "stored.cancel_requested:1"}, {"kill": "stored.undo_completed:1"}],
     [{"kill": "stored.update_answered:2"}, {"kill": "child.telling:1"}],
     [{"kill": "append.after:12"}, {"bare": True, "kill": "stored.task_completed:2"}, {"kill": "stored.advanced:1"}],
@@ -131,6 +133,15 @@ def test_a_kill_costs_a_workflow_function_nothing(
     assert story.verdict.complaints == []
     assert story.missed == []
     assert story.kills == len(lives)
+
+
+def test_the_book_of_functions_comes_to_every_point_that_is_told_of_it(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    first, second = count_points(nursery, tmp_path, runs=40, book="functions")
+
+    missed = {*points_of_functions(), *SQLITE_POINTS} - {*first, *second}
+    assert missed == {"dispatch.recorded"}  # that is for attempts that were lost twice
 
 
 def test_kills_at_random_times_cost_workflow_functions_nothing(

@@ -21,9 +21,9 @@ from crash import workload
 from crash.workload import Wanted, trace
 from penstock.adapters.sqlite import SqliteStore
 from penstock.adapters.sqlite import connections as sqlite_connections
-from penstock.engine import attempts, points, programs, recovery
+from penstock.engine import attempts, effects, points, programs, recovery
 from penstock.engine.engine import Settings
-from penstock.errors import Rejected, RunFailed
+from penstock.errors import NotFound, Rejected, RunFailed
 from penstock.policy import snapshots
 
 STILL_SECONDS_MAX = 60
@@ -50,7 +50,7 @@ class Orders(msgspec.Struct):
     last: int = 40
     """Runs from `first` up to `last`."""
     kill: str = ""
-    """`POINT:n`: SIGKILL when it is reached for the n-th time."""
+    """`POINT:n`: SIGKILL when it is reached for the n-th time; `A:n>B:m`: for the m-th time once A was for the n-th."""
     stop: str = ""
     """`POINT:n`: from then on a graceful stop."""
     counts: str = ""
@@ -79,24 +79,29 @@ class Points:
     def __init__(self, orders: Orders) -> None:
         self.seen: Counter[str] = Counter()
         self.stop = asyncio.Event()
-        self._kill = _place(orders.kill)
-        self._stop = _place(orders.stop)
+        self._kill = [_place(text) for text in orders.kill.split(">")] if orders.kill else []
+        self._since: Counter[str] = Counter()
+        """What was seen since the last place on the way to the kill."""
+        self._stop = _place(orders.stop) if orders.stop else None
 
     def reach(self, name: str) -> None:
         self.seen[name] += 1
-        here = (name, self.seen[name])
-        if here == self._kill:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if here == self._stop:
+        self._since[name] += 1
+        if self._kill and self._kill[0] == (name, self._since[name]):
+            del self._kill[0]
+            self._since.clear()
+            if not self._kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+        if self._stop == (name, self.seen[name]):
             self.stop.set()
 
     def keep(self, path: str) -> None:
         Path(path).write_bytes(msgspec.json.encode(self.seen))
 
 
-def _place(text: str) -> tuple[str, int] | None:
+def _place(text: str) -> tuple[str, int]:
     name, _, number = text.rpartition(":")
-    return (name, int(number)) if text else None
+    return name, int(number)
 
 
 class Connection(sqlite3.Connection):
@@ -137,7 +142,7 @@ def ring(bell: str, word: str = "open") -> None:
 def small() -> None:
     """Make rare things common: checkpoints, snapshots, evictions, several chunks of recovery, long attempts."""
     sqlite_connections.WAL_FRAMES_MAX = 150
-    snapshots.EVENTS_MIN = 8
+    effects.EVENTS_MIN = snapshots.EVENTS_MIN = 8
     recovery.CHUNK = 12
     attempts.LONG_SECONDS = 0.002
     programs.INLINE_EVENTS_MAX, programs.EVENTS_AT_ONCE = 8, 3
@@ -195,6 +200,9 @@ async def drive(
         await give("cancel", run.cancel())
     with contextlib.suppress(RunFailed):
         await run.result()
+    for key in want.children:  # nobody else waits for one that goes its own way
+        with contextlib.suppress(RunFailed, NotFound):
+            await (await engine.get(f"{name}/{key}")).result()
     trace("ack", name, "end")
 
 

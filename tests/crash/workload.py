@@ -7,13 +7,13 @@ computed here in plain Python, not read from the engine.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import Fail, activity
+from penstock.engine import points
 from penstock.sdk.attempt import current
 
 _log = -1
@@ -97,10 +97,15 @@ async def flaky(value: int) -> int:
 async def deaf(value: int) -> int:
     """Told to stop, it does what it was to do all the same."""
     words = _begin()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(0.02)
+    told = False
+    try:
+        await asyncio.sleep(0.2)  # until it is told, in these workflows
+    except asyncio.CancelledError:
+        told = True
     await _during(words)
     trace("end", *words)
+    if told and points.reach is not None:
+        points.reach("deaf.done")
     return value
 
 
@@ -117,7 +122,16 @@ async def undo(value: int) -> None:
     trace("end", *words)
 
 
-ACTIVITIES = [step, step_in_thread, total, text, length, flaky, deaf, broken, undo]
+@activity
+async def shaky(value: int) -> None:
+    """An undo that fails at first."""
+    words = _begin(undo=True)
+    if current().attempt == 1:
+        raise RuntimeError("not yet")
+    trace("end", *words)
+
+
+ACTIVITIES = [step, step_in_thread, total, text, length, flaky, deaf, broken, undo, shaky]
 
 N = {"from": "input", "path": "$.n"}
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from penstock.core.functions import FUNCTION, FunctionPlan
+from penstock.engine import points
 from penstock.errors import NotFound
 from penstock.model.definition import Timeouts
 from penstock.ports.store import Record
@@ -50,7 +51,11 @@ class Known:
             if record is None or record.value != value:
                 changed.append(Record(KIND, name, value, 0 if record is None else record.revision))
         if changed:
+            if points.reach is not None:
+                points.reach("known.before")
             await store.put(changed)  # refused where another process was first: then it is there
+            if points.reach is not None:
+                points.reach("known.after")
 
     async def plan(self, name: str) -> Plan:
         """That of a function which is here, or which another process has; NotFound if there is none."""

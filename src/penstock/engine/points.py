@@ -57,6 +57,8 @@ POINTS = {
     "singleton.named": "the run of a key is stored as such, it has not begun",
     "generation.before": "a generation is to be opened, nothing is stored",
     "generation.after": "it is stored; nobody was answered, nobody told",
+    "known.before": "workflow functions are to be written down by name, nothing else is done",
+    "known.after": "they are written down; nobody owns the database yet",
     "next.before": "a workflow function wants its next generation, nothing of it is there",
     "program.before": "the history of a function is to be told to it again",
     "program.beside": "it is told beside the commits; what comes for its run waits",
