@@ -14,6 +14,7 @@ import penstock
 from penstock import CompleteLater, Rejected, Retry, RunFailed, activity, current
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite.store import SqliteStore
+from penstock.engine.generations import Generations
 from penstock.ports.store import Record
 from penstock.testing.harness import Harness, SkipClock, harness
 
@@ -379,6 +380,29 @@ async def test_an_update_that_was_answered_before_a_reset_is_answered_so_again(
     assert await run.update("go", 1, command_id="u") == 2
     await run.reset(1, token=(await run.preview(1)).token, reason="again")
     assert await asyncio.wait_for(run.update("go", 1, command_id="u"), 20) == 2
+
+
+async def test_a_signal_that_comes_as_the_next_generation_is_opened_is_not_refused(
+    engine: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await engine.start("waits", id="r")
+    token = (await run.preview(1)).token
+    core = engine.core
+    snapshots_many = core.store.snapshots_many
+
+    async def meanwhile(keys: Any) -> Any:
+        """Between the row of the run and its events another generation is opened, of which nobody here knows yet."""
+        monkeypatch.undo()
+        monkeypatch.setattr(core, "refresh", lambda id: None)
+        await Generations(core).reset("r", 1, token=token)
+        monkeypatch.undo()
+        return await snapshots_many(keys)
+
+    core.cache.pop("r")
+    monkeypatch.setattr(core.store, "snapshots_many", meanwhile)
+    await run.signal("go", 5)
+    assert await engine.finish(run) == 5
+    assert (await run.show()).generation == 2
 
 
 async def test_an_answer_goes_to_all_who_asked_that_run_and_to_nobody_else(engine: Harness) -> None:

@@ -150,6 +150,8 @@ class Ownership:
             after = rows[-1].key
             for run_id, loaded in (await engine.history.load(rows)).items():
                 entry = loaded
+                if isinstance(entry, Entry) and entry.flow.run.closed:
+                    entry = await self._fresh(run_id)  # its row was open: it may have gone on
                 while isinstance(entry, Entry) and self._outdated(entry):
                     entry = await self._fresh(run_id)
                 if self._owned(token) is None:

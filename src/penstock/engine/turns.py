@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.engine")
 
+AGAIN_MAX = 20
+"""Times that runs which ended while they were read are read again: beyond, a row says what its events do not."""
 NEEDS_MAX = 3
 """A turn that asks for values so often gets all that its state refers to."""
 
@@ -183,11 +185,14 @@ class Turns:
     async def load(self, run_ids: Sequence[str]) -> None:
         """Into memory; what cannot be read is refused. What another has written to meanwhile is read again: whoever looks
         at the run because of that must not find it as it was before."""
-        engine, left = self._engine, run_ids
+        engine, left, again = self._engine, run_ids, 0
         while left:
             self.loading = set(left)
             rows = await engine.store.find_newest(left)
             entries = await engine.history.load(rows.values()) if rows else {}
+            if again < AGAIN_MAX:
+                self.loading.difference_update(_ended_meanwhile(entries))
+            again += 1
             left = [run_id for run_id in entries if run_id not in self.loading]
             self._keep(entries)
 
@@ -202,3 +207,12 @@ class Turns:
                 self._unreadable[run_id] = entry
                 continue
             self._cache[run_id] = entry
+
+
+def _ended_meanwhile(entries: Mapping[str, Entry | Exception]) -> list[str]:
+    """Runs that ended between their row and their events: perhaps to go on in another generation."""
+    return [
+        run_id
+        for run_id, entry in entries.items()
+        if isinstance(entry, Entry) and entry.row.open and entry.flow.run.closed
+    ]
