@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -416,6 +417,36 @@ def test_what_is_wrong_with_the_app_is_told_at_its_place(
 
     assert said.status == 2
     assert wanted in said.err
+
+
+@pytest.mark.parametrize("command", [("run", "main", "--app"), ("simulate", "--seeds", "1")])
+def test_an_app_that_runs_itself_when_it_is_loaded_is_told_where_that_belongs(
+    tool: Tool, folder: Path, command: tuple[str, ...]
+) -> None:
+    (folder / "app.py").write_text(
+        "import asyncio\nasync def main():\n    open('did', 'w').close()\nasyncio.run(main())\n"
+    )
+
+    said = tool(*command, "app.py")
+
+    assert said.status == 2
+    assert "error[app-failed]: RuntimeError: asyncio.run() cannot be called" in said.err
+    assert "--> app.py:4" in said.err
+    assert 'put it below `if __name__ == "__main__":`' in said.err
+    assert "never awaited" not in said.err
+    assert not (folder / "did").exists()
+
+
+@pytest.mark.parametrize("page", ["functions", "test", "change-a-running-workflow"])
+def test_the_code_of_a_page_about_functions_can_be_an_app(
+    tool: Tool, folder: Path, page: str
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "howto" / f"{page}.md").read_text()
+    (folder / "shop.py").write_text("".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
+
+    said = tool("run", "nosuch", "--app", "shop.py")
+
+    assert "app-failed" not in said.err
 
 
 def test_the_app_may_be_a_module_and_a_list_in_it(tool: Tool, folder: Path) -> None:

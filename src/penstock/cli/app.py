@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 BUILT_IN = "http"
 _LOADED: dict[str, str] = {}
 """Files that were loaded as an application, by the name of the module."""
+_LOADING = "cannot be called while the file is loaded as an application"
 
 
 def load_app(named: str) -> list[Any]:
@@ -143,7 +147,8 @@ def _module(named: str) -> tuple[ModuleType, str]:
         return _from_file(Path(name)), attr
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(name), attr
+        with _no_main():
+            return importlib.import_module(name), attr
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise Problem(
@@ -184,11 +189,31 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     _LOADED[name] = str(path)
     try:
-        spec.loader.exec_module(module)
+        with _no_main():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name], _LOADED[name]
         raise _failed(error, str(path)) from error
     return module
+
+
+@contextmanager
+def _no_main() -> Generator[None]:
+    """A file is loaded for what is in it: what it does when it is executed belongs below `if __name__ == "__main__":`."""
+    real, thread = asyncio.run, get_ident()
+
+    def refused(main: Any, *args: Any, **named: Any) -> Any:
+        if get_ident() != thread:
+            return real(main, *args, **named)
+        if hasattr(main, "close"):
+            main.close()  # or Python warns that it was never awaited
+        raise RuntimeError(f"asyncio.run() {_LOADING}")
+
+    asyncio.run = refused
+    try:
+        yield
+    finally:
+        asyncio.run = real
 
 
 def _failed(error: BaseException, named: str) -> Problem:
@@ -203,6 +228,8 @@ def _failed(error: BaseException, named: str) -> Problem:
         )
     code = getattr(error, "code", None) if not isinstance(error, SystemExit) else None
     hint = getattr(error, "hint", None)
+    if isinstance(error, RuntimeError) and str(error).endswith((_LOADING, "running event loop")):
+        hint = 'put it below `if __name__ == "__main__":`'
     here = str(Path(__file__).resolve().parents[1])
     place, excerpt = named, None
     for frame in traceback.extract_tb(error.__traceback__):
