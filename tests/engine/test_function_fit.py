@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 from penstock import Context, activity, workflow
 from penstock.adapters.memory import MemoryStore
 from penstock.testing.harness import SkipClock, harness
@@ -95,3 +98,34 @@ async def test_what_changed_is_found_and_named(name: str) -> None:
 async def test_what_goes_on_alike_may_change(name: str) -> None:
     status, why = await after_change(*LIKE[name])
     assert (status, why) == ("COMPLETED", [])
+
+
+async def test_a_process_that_does_not_execute_the_run_claims_nothing_of_the_code(
+    tmp_path: Path,
+) -> None:
+    """Only the owner knows whether the function is there and fits."""
+
+    def parks(value: int) -> Any:
+        async def parks(ctx: Context) -> None:
+            await ctx.call(kept, value)
+            await ctx.signal("go")
+
+        return workflow(parks)
+
+    url = f"sqlite:///{tmp_path}/x.db"
+    async with penstock.open(url, workflows=[parks(1)], activities=[kept]) as engine:
+        run = await engine.start("parks", id="r")
+        while await run.status() != "WAITING":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    async with penstock.open(url, workflows=[parks(2)], activities=[kept]) as engine:
+        run = await engine.get("r")
+        await run.signal("go")
+        while "does not fit the history" not in str(await run.why()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with penstock.open(url, execute=False) as outside:
+            [reason] = await (await outside.get("r")).why()
+    assert (
+        reason.message
+        == "waits for a process whose code of `parks` is there and fits its history; "
+        "`penstock replay` says whether it does"
+    )

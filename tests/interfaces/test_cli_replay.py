@@ -81,12 +81,52 @@ def test_code_that_fits_and_code_that_does_not(say: Tool, tmp_path: Path) -> Non
     assert 'ctx.changed("name")' in err
     code, told, err = say("replay", "--app", "new.py", "--newest", "2", "--json", *store)
     found: dict[str, Any] = json.loads(told)
-    assert (code, found) == (0, {"told": {"order": 2, "other": 1}, "misfits": []})
+    assert (code, found) == (0, {"told": {"order": 2, "other": 1}, "misfits": [], "missing": {}})
     code, told, err = say("replay", "--app", "new.py", "--newest", "3", "--json", *store)
     [misfit] = json.loads(told)["misfits"]
     assert (code, misfit["run"], misfit["step"]) == (1, "o5", "add#2")
     assert (misfit["recorded"], misfit["wanted"]) == ("call add[6,10]", "call add[6,20]")
     assert say("replay", "--app", "new.py", "--workflow", "other", *store)[0] == 0
+
+
+def test_open_runs_whose_function_is_gone_are_said(say: Tool, tmp_path: Path) -> None:
+    store = ("--store", "sqlite:///x.db")
+    (tmp_path / "renamed.py").write_text(OLD.replace("order", "parcel"))
+    code, told, err = say("replay", "--app", "renamed.py", *store)
+    assert code == 1
+    assert "1 histories fit the code (1 of other)" in told
+    assert "open runs of `order` in the database: 1, and no such function in `renamed.py`" in told
+    assert '@workflow(name="order")' in err
+    code, told, err = say("replay", "--app", "renamed.py", "--json", *store)
+    assert (code, json.loads(told)["missing"]) == (1, {"order": 1})
+    assert say("replay", "--app", "renamed.py", "--workflow", "other", *store)[0] == 0
+    # Nobody waits for the code of a run that has ended.
+    (tmp_path / "less.py").write_text(OLD.partition("@workflow\nasync def other")[0])
+    assert say("replay", "--app", "less.py", *store)[0] == 0
+
+
+def test_a_parameter_with_a_default_fits_runs_that_failed_for_their_input(
+    say: Tool, tmp_path: Path
+) -> None:
+    """What was said of the input quotes the signature."""
+
+    async def fill() -> None:
+        async with penstock.open("sqlite:///x.db") as engine:  # which cannot know what it takes
+            await engine.start("order", {"n": "x"}, id="wrong")
+        functions = load_workflows("old.py")
+        async with penstock.open("sqlite:///x.db", workflows=functions, activities=[add]) as engine:
+            run = await engine.get("wrong")
+            with pytest.raises(penstock.RunFailed, match=r"it takes \(n: int\)"):
+                await run.result()
+
+    asyncio.run(fill())
+    (tmp_path / "more.py").write_text(OLD.replace("n: int)", "n: int, m: int = 0)"))
+    code, told, _ = say("replay", "--app", "more.py", "--store", "sqlite:///x.db")
+    assert (code, told) == (0, "7 histories fit the code (6 of order, 1 of other)\n")
+    (tmp_path / "text.py").write_text(OLD.replace("n: int)", "n: str)"))
+    code, told, _ = say("replay", "--app", "text.py", "--newest", "1", "--store", "sqlite:///x.db")
+    assert code == 1
+    assert "run wrong" in told
 
 
 def test_histories_out_of_a_file(say: Tool, tmp_path: Path) -> None:

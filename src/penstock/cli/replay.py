@@ -50,7 +50,7 @@ def replay_command(
 
     Nothing is executed and nothing is written. For CI: export some runs (`penstock export`), keep the file beside the code, and let
     this command fail the build. Exit status: 0 if all fit, 1 if one does not, naming the step, what is recorded, what the code
-    wants, and the line.
+    wants, and the line; 1 also if the database has open runs of a workflow function that is not there (renamed, say).
     """
     return perform(_replay(files, app, names, newest, as_json, url))
 
@@ -89,8 +89,9 @@ async def _replay(
             misfits.append(_misfit(row, error))
         else:
             program.close()
+    missing = {} if files or names else await _without_code(url, known)
     if as_json:
-        give_json({"told": dict(told), "misfits": misfits})
+        give_json({"told": dict(told), "misfits": misfits, "missing": missing})
     else:
         for each in misfits:
             give(f"run {each['run']} ({each['workflow']}, {each['status']}): {each['message']}")
@@ -105,7 +106,44 @@ async def _replay(
             give(f"{len(misfits)} of {sum(told.values())} histories do not fit the code ({counts})")
         else:
             give(f"{sum(told.values())} histories fit the code ({counts})")
-    return FAILED if misfits else COMPLETED
+        for name, count in missing.items():
+            give(f"open runs of `{name}` in the database: {count}, and no such function in `{app}`")
+        if missing:
+            name = next(iter(missing))
+            say(
+                f'hint: a function keeps its name by `@workflow(name="{name}")`; `--workflow` leaves out what is of other applications'
+            )
+    return FAILED if misfits or missing else COMPLETED
+
+
+async def _without_code(url: str, known: list[str]) -> dict[str, int]:
+    """How many open runs of each workflow function have no code in the application: a release would leave them waiting."""
+    from penstock.cli.session import opened
+    from penstock.core.functions import FUNCTION
+    from penstock.ports.store import Query
+
+    async with opened(url) as session:
+        store = await session.store()
+
+        async def count(name: str | None) -> int:
+            return await store.count(Query(status="OPEN", version=FUNCTION, definition=name))
+
+        left = await count(None) - sum([await count(name) for name in known])
+        found: dict[str, int] = {}
+        after = None
+        while (
+            left > 0
+        ):  # those without code are few, if any: the runs are read only until all are named
+            query = Query(status="OPEN", version=FUNCTION, after=after, limit=PAGE)
+            rows = await store.list(query)
+            for row in rows:
+                if row.definition not in known and row.definition not in found:
+                    found[row.definition] = await count(row.definition)
+                    left -= found[row.definition]
+            if not rows:
+                break
+            after = rows[-1].key
+    return found
 
 
 def _misfit(row: Row, error: Any) -> dict[str, Any]:

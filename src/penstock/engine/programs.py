@@ -114,6 +114,12 @@ class Programs:
         error = self.unfit.get(run.id)
         if error is not None:
             return f"the code does not fit the history: {error.message}"
+        if self._engine.owner is None:
+            # What the process that executes the runs has, and whether that fits, is known only there.
+            return (
+                f"waits for a process whose code of `{run.definition}` is there and fits its history; "
+                "`penstock replay` says whether it does"
+            )
         if self._engine.functions.plan(run.definition) is None:
             return f"no process that is at work has the workflow function `{run.definition}`"
         return f"the code of workflow `{run.definition}` is to go on"
