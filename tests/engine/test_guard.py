@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Context, RunFailed, workflow
+from penstock import Context, RunFailed, activity, workflow
 from penstock.sdk import guard
 from penstock.testing.harness import harness
 
@@ -276,6 +276,81 @@ async def test_what_the_collector_calls_is_nobodys_workflow_code() -> None:
             assert await engine.finish(await engine.start(collected)) == 1
     finally:
         gc.callbacks.remove(timed)
+
+
+charged: list[str] = []
+
+
+@activity
+async def charge(card: str) -> str:
+    charged.append(card)
+    return card
+
+
+@activity
+def charge_in_a_thread(card: str) -> str:
+    charged.append(card)
+    return card
+
+
+def wrapped(function: Any) -> Any:
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+helper = wrapped(str.upper)
+shout = activity(name="shout")(wrapped(str.upper))
+
+
+@workflow
+async def awaits_an_activity(ctx: Context) -> str:
+    return await charge("4242")
+
+
+@workflow
+async def gathers_an_activity(ctx: Context) -> list[str]:
+    return list(await asyncio.gather(charge("4242")))
+
+
+@workflow
+async def calls_an_activity(ctx: Context) -> str:
+    return max(["4242"], key=charge_in_a_thread)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "place"),
+    [
+        (awaits_an_activity, "charge", "in awaits_an_activity"),
+        (gathers_an_activity, "charge", "in charge"),
+        (calls_an_activity, "charge_in_a_thread", "in calls_an_activity"),
+    ],
+)
+async def test_an_activity_that_workflow_code_calls_itself_is_caught(
+    function: Any, name: str, place: str
+) -> None:
+    async with harness(workflows=[function], activities=[charge, charge_in_a_thread]) as engine:
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(await engine.start(function))
+    failure = failed.value.failure
+    assert failure.code == "nondeterminism"
+    assert f"calls the activity `{name}` itself" in failure.message
+    assert failure.message.endswith(place)
+    assert failed.value.hint == f"`await ctx.call({name}, …)` is a step"
+    assert charged == []
+
+
+@workflow
+async def does_it_right(ctx: Context) -> str:
+    noted = ctx.side_effect(lambda: charge_in_a_thread("noted"))
+    return helper(await ctx.call(charge, "a")) + await ctx.call(shout, noted)
+
+
+async def test_what_activities_share_with_workflows_may_be_called() -> None:
+    async with harness(workflows=[does_it_right], activities=[charge, shout]) as engine:
+        assert await engine.finish(await engine.start(does_it_right)) == "ANOTED"
+    charged.clear()
 
 
 async def test_what_to_use_instead_stands_below_the_message() -> None:

@@ -350,6 +350,40 @@ async def dice(ctx: Context) -> int:
 
 
 @workflow
+async def rolls(ctx: Context) -> int:
+    return random.randint(1, 9)
+
+
+charged: list[str] = []
+
+
+@activity
+async def charges(card: str) -> str:
+    charged.append(card)
+    return card
+
+
+async def paid(card: str) -> str:
+    return await charges(card)
+
+
+@workflow
+async def calls_it_itself(ctx: Context, card: str) -> str:
+    await ctx.sleep(1)
+    return await paid(card)
+
+
+def test_an_activity_that_workflow_code_calls_itself_is_never_executed() -> None:
+    report = simulate(calls_it_itself, seeds=20)
+    assert found(report) == {("workflow-error", "calls_it_itself", "nondeterminism")}
+    finding = report.errors[0].finding
+    assert "calls the activity `charges` itself" in finding.message
+    assert finding.place == f"{__file__}:{paid.__code__.co_firstlineno + 1}"
+    assert "`await ctx.call(charges, …)`" in finding.hint
+    assert charged == []
+
+
+@workflow
 async def bad_call(ctx: Context) -> int:
     return await ctx.call("nowhere", 1)
 
@@ -376,6 +410,7 @@ async def waits_for_nothing(ctx: Context) -> None:
 
 MISTAKES: list[tuple[Any, str, str]] = [
     (dice, "nondeterminism", "random.random"),
+    (rolls, "nondeterminism", "random.randint"),
     (bad_call, "nowhere", "there is no such activity"),
     (bad_arguments, "one", "too many positional arguments"),
     (bad_child, "child:nobody", "no definition `nobody`"),

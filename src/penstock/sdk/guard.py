@@ -34,6 +34,7 @@ from typing import Any
 from penstock.errors import Nondeterminism
 from penstock.sdk.keeping import Keeping
 from penstock.sdk.setloops import Loop, disordered, loops_in
+from penstock.sdk.workflow import CODES, MARKED
 
 _CLOCK = "`ctx.now()` is the time of what woke the function"
 _CHANCE = "`ctx.random` falls the same way each time, `ctx.uuid()` too"
@@ -155,6 +156,8 @@ class Guard:
         if event == "c_call":
             found = _CALLS.get(id(argument)) or _method(argument)
         elif event == "call":
+            if frame.f_code in CODES and _is_activity(frame.f_code):
+                self._find_call(frame)
             found = _CODES.get(frame.f_code)
             if found is None and frame.f_code in _RANDOM and frame.f_locals.get("self") is _SHARED:
                 found = f"random.{frame.f_code.co_name}: chance", _CHANCE
@@ -167,6 +170,15 @@ class Guard:
             return
         what, instead = found
         self._find(f"workflow code uses {what}", instead, frame)
+
+    def _find_call(self, frame: FrameType) -> None:
+        """An activity is executed by the engine, and by nobody else; its caller may be the loop, as of a task."""
+        caller, name = frame.f_back or frame, frame.f_code.co_name
+        inside = _module_of(caller).startswith("penstock.") or _standard(caller)
+        self._find(
+            f"workflow code calls the activity `{name}` itself: it is done again each time its history is told",
+            f"`await ctx.call({name}, …)` is a step", frame if inside else caller,
+        )  # fmt: skip
 
     def _check_time(self, frame: FrameType) -> None:
         """It must give way: in production nothing else happens while it does not."""
@@ -280,6 +292,16 @@ def _method(argument: Any) -> tuple[str, str] | None:
     return None
 
 
+def _is_activity(code: CodeType) -> bool:
+    """Nobody but activities has that code: that of a wrapper may be shared."""
+    whose = [each for each in gc.get_referrers(code) if isinstance(each, FunctionType)]
+    return all(each in MARKED for each in whose)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
 def _excused(frame: FrameType) -> bool:
     """Asked by something that may: logging, the engine itself around the function, or the collector, which comes along
     anywhere."""
@@ -288,7 +310,7 @@ def _excused(frame: FrameType) -> bool:
     while cursor is not None:
         if cursor.f_code in collecting or cursor.f_code.co_name == "__del__":
             return True
-        module = str(cursor.f_globals.get("__name__", ""))
+        module = _module_of(cursor)
         if module.split(".")[0] in _QUIET or module.startswith("penstock."):
             return True
         if cursor.f_code.co_name == "<module>":

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import isfinite
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast, overload
+from weakref import WeakSet
 
 from penstock.core.vocabulary import PREFIX
 from penstock.errors import Rejected, shown
@@ -26,6 +28,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ATTRIBUTE = "__penstock_activity__"
 RESERVED = frozenset({"http"})
+MARKED: WeakSet[FunctionType] = WeakSet()
+CODES: set[CodeType] = set()
+"""The functions that are activities, and their code: the guard of tests knows a call of one by it."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,10 @@ def activity(
                 f"{_described(function)} takes no attributes, so `@activity` cannot mark it",
                 hint="decorate the function itself, or the method in its class",
             ) from None
+        own = inspect.unwrap(function)
+        if inspect.isfunction(own):
+            MARKED.add(own)
+            CODES.add(own.__code__)
         return function
 
     return decorate if function is None else decorate(function)

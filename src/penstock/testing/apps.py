@@ -147,6 +147,11 @@ class App:
             if self._fits(value) and callable(value) and not isinstance(value, type):
                 self._take(value, [])
 
+    @cached_property
+    def careless(self) -> bool:
+        """A workflow calls an activity itself: only the guard keeps that from being done for real."""
+        return any(_calls_activity(each, set()) for each in self.functions)
+
     @staticmethod
     def _fits(value: Any) -> bool:
         """Of what a module holds."""
@@ -380,6 +385,30 @@ def _known_to(code: CodeType) -> tuple[Any, ...]:
             elif _worthy(each):
                 found[each] = None
     return tuple(found)
+
+
+def _calls_activity(function: Any, seen: set[Any]) -> bool:
+    """As it is written: by its name, or by that of its module; also in functions that it calls so."""
+    seen.add(function)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return False
+    for node in ast.walk(tree):
+        called = node.func if isinstance(node, ast.Call) else None
+        value: Any = None
+        if isinstance(called, ast.Name):
+            value = function.__globals__.get(called.id)
+        elif isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+            module = function.__globals__.get(called.value.id)
+            value = vars(module).get(called.attr) if isinstance(module, ModuleType) else None
+        if not inspect.isfunction(value) or value in seen:
+            continue
+        if isinstance(getattr(value, ATTRIBUTE, None), Declared):
+            return True
+        if value.__module__ == function.__module__ and _calls_activity(value, seen):
+            return True
+    return False
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

@@ -178,8 +178,10 @@ def _failed(play: Play, run: Run, failure: Failure) -> Iterator[Finding]:
     guess = play.guessed.get(run.id, "")
     if not guess and kind is not None and run.parent is None and play.app.loose(kind):
         guess = "its input"
-    lines = _LINE.findall(failure.trace)
+    lines = [each for each in _LINE.findall(failure.trace) if own_code(each[0])]
     place = f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
+    said = _AT.search(failure.message) if code == "nondeterminism" else None
+    place = said[1] if said else place  # the guard knows it better: that of the caller
     what = f"{failure.type}: {failure.message}" if own else f"{failure.code}: {failure.message}"
     hint = "a value of the annotated type leads here: handle it, or narrow the type (Literal, Enum, a World's answers)"
     if guess:

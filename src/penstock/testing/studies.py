@@ -81,6 +81,8 @@ class Study:
         return Setup(calm_scenario(self.app, seed), self.level, calm=True, guard=True)
 
     def _play(self, setup: Setup) -> tuple[Play, Result]:
+        if self.app.careless:
+            setup = replace(setup, guard=True)
         play = Play(self._troupe, setup, self._folder)
         return play, play.play()
 
