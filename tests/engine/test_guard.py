@@ -193,7 +193,49 @@ async def test_a_loop_on_one_line_does_not_hang_the_test(monkeypatch: pytest.Mon
             await engine.finish(await engine.start(on_one_line))
 
 
+@workflow
+async def clock_in_words(ctx: Context) -> str:
+    return time.strftime("%H:%M")
+
+
+@workflow
+async def clock_as_text(ctx: Context) -> str:
+    return time.asctime()
+
+
+@workflow
+async def environ_set(ctx: Context) -> None:
+    os.environ["PENSTOCK_TEST"] = "1"
+
+
+@workflow
+async def environ_gone(ctx: Context) -> None:
+    del os.environ["PENSTOCK_TEST"]
+
+
+@workflow
+async def in_executor(ctx: Context) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, print)
+
+
+@workflow
+async def in_a_thread(ctx: Context) -> None:
+    await asyncio.to_thread(print)
+
+
+@workflow
+async def streams(ctx: Context) -> None:
+    await asyncio.open_connection("localhost", 1)
+
+
 CASES = [
+    (clock_in_words, "time.strftime", "ctx.now()"),
+    (clock_as_text, "time.asctime", "ctx.now()"),
+    (environ_set, "os.environ", "activity"),
+    (environ_gone, "os.environ", "activity"),
+    (in_executor, "run_in_executor", "activity"),
+    (in_a_thread, "asyncio.to_thread", "activity"),
+    (streams, "a socket", "activity"),
     (queued, "the global `waiting`", "variables"),
     (numbered, "the global `numbers`", "variables"),
     (database, "sqlite3.connect", "activity"),
@@ -246,6 +288,7 @@ async def good(ctx: Context) -> list[Any]:
     logging.getLogger("shop").warning("begun at %s", ctx.now())
     chances = [ctx.random.randint(1, 6), ctx.random.random()]
     words = sorted({"b", "a"})
+    assert time.strftime("%Y", ctx.now().timetuple()) == time.asctime(ctx.now().timetuple())[-4:]
     import colorsys  # a module that nobody has imported yet is read from a file
 
     assert random.Random(5).random() == random.Random(5).random()

@@ -28,11 +28,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dis import opname
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from penstock.errors import Nondeterminism
 from penstock.sdk.keeping import Keeping
+from penstock.sdk.loop import Loop as Turns
 from penstock.sdk.setloops import Loop, disordered, loops_in
 from penstock.sdk.workflow import CODES, MARKED
 
@@ -47,7 +49,7 @@ for _module, _names, _what, _instead in (
     (time, ("sleep",), "a blocking sleep", "`await asyncio.sleep(…)` is a durable timer"),
     (os, ("urandom", "getrandom"), "chance", _CHANCE),
     (os, ("system", "fork", "listdir", "scandir", "stat", "lstat", "getcwd", "remove", "unlink", "rename", "replace", "mkdir", "rmdir", "open"), "the operating system", _WORLD),
-    (os, ("getpid", "getppid", "uname"), "the process", _WORLD),
+    (os, ("getpid", "getppid", "uname", "putenv", "unsetenv"), "the process", _WORLD),
     (_thread, ("start_new_thread",), "a thread", "a plain `def` activity runs in a thread"),
     (sqlite3, ("connect",), "a database", _WORLD),
     (socket, ("gethostname", "getaddrinfo", "gethostbyname"), "the network", _WORLD),
@@ -71,7 +73,17 @@ for _function, _what, _instead in (
     (platform.uname, "platform: the machine", _WORLD),
     (os.getenv, "os.getenv: the environment", "give it as an argument"),
     (type(os.environ).__getitem__, "os.environ: the environment", "give it as an argument"),
+    (type(os.environ).__setitem__, "os.environ: the environment", _WORLD),
+    (type(os.environ).__delitem__, "os.environ: the environment", _WORLD),
     (asyncio.run, "an event loop of its own", "await it, or do it in an activity"),
+    # The loop of the function refuses these itself, without a line: it would stand in the history.
+    (
+        Turns.run_in_executor,
+        "a thread (asyncio.to_thread, run_in_executor)",
+        "a plain `def` activity runs in a thread",
+    ),
+    (Turns.no_socket, "a socket", _WORLD),
+    (Turns.no_process, "a process", _WORLD),
 ):
     if isinstance(_function, FunctionType):
         _CODES[_function.__code__] = (_what, _instead)
@@ -154,7 +166,7 @@ class Guard:
             return
         self._check_time(frame)
         if event == "c_call":
-            found = _CALLS.get(id(argument)) or _method(argument)
+            found = _CALLS.get(id(argument)) or _method(argument) or _untimed(argument, frame)
         elif event == "call":
             if frame.f_code in CODES and _is_activity(frame.f_code):
                 self._find_call(frame)
@@ -290,6 +302,18 @@ def _method(argument: Any) -> tuple[str, str] | None:
     if isinstance(owner, socket.socket):
         return f"a socket ({name})", _WORLD
     return None
+
+
+def _untimed(argument: Any, frame: FrameType) -> tuple[str, str] | None:
+    """They take the clock where no time is given; how many arguments there are is in the instruction that calls."""
+    name = (
+        "strftime" if argument is time.strftime else "asctime" if argument is time.asctime else ""
+    )
+    if not name:
+        return None
+    code, at = frame.f_code.co_code, frame.f_lasti
+    given = code[at + 1] if opname[code[at]] in ("CALL", "PRECALL") else None
+    return (f"time.{name}: the clock", _CLOCK) if given == (name == "strftime") else None
 
 
 def _is_activity(code: CodeType) -> bool:
