@@ -6,9 +6,11 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import penstock
 from penstock import (
     Context,
     Fail,
@@ -112,6 +114,46 @@ def test_a_stub_gives_only_what_the_activity_can() -> None:
         stub(charge, 7)
     with pytest.raises(Rejected, match="which the activity never does"):
         stub(charge)
+
+
+untyped: Any = stub
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: untyped(charge, does=5), "`does` of the stub of `charge` is a function, not 5"),
+        (
+            lambda: untyped(charge, "p").does(5),
+            "`does` of the stub of `charge` is a function, not 5",
+        ),
+        (lambda: untyped(charge, "p", takes=-1), "`takes` of .* is seconds from 0, not -1"),
+        (lambda: untyped(charge, "p", takes="long"), "`takes` of .* is seconds from 0, not 'long'"),
+        (lambda: untyped(charge, "p", takes=True), "`takes` of .* is seconds from 0, not True"),
+        (lambda: untyped(print, 1), "a stub stands for an activity, and .*print.* is none"),
+        (lambda: untyped("charge", 1), "a stub stands for an activity, and 'charge' is none"),
+        (lambda: untyped(order, 1), "a stub stands for an activity, and .*order.* is none"),
+    ],
+)
+def test_what_is_no_stub_is_refused_in_words(make: Any, said: str) -> None:
+    with pytest.raises(Rejected, match=said):
+        make()
+
+
+class Shop:
+    async def order(self, ctx: Context) -> int:
+        return 1
+
+
+async def test_what_is_no_list_and_a_bound_method_are_refused_in_words() -> None:
+    with pytest.raises(Rejected, match=r"Shop\.order is a bound method"):
+        workflow(Shop().order)
+    with pytest.raises(Rejected, match=r"`workflows` is a list of functions, not .*order"):
+        async with harness(workflows=order):  # type: ignore[arg-type]
+            pass
+    with pytest.raises(Rejected, match=r"`activities` is a list of functions, not .*charge"):
+        async with penstock.open("memory:", activities=charge):  # type: ignore[arg-type]
+            pass
 
 
 @workflow(name="order")

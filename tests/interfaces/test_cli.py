@@ -437,6 +437,29 @@ def test_an_app_that_runs_itself_when_it_is_loaded_is_told_where_that_belongs(
     assert not (folder / "did").exists()
 
 
+def test_a_number_for_a_text_of_a_function_gets_the_hint_to_quote_it(
+    tool: Tool, folder: Path
+) -> None:
+    (folder / "app.py").write_text(
+        "from penstock import Context, workflow\n@workflow\nasync def order(ctx: Context, card: str) -> str:\n"
+        "    return card\n"
+    )
+
+    said = tool("run", "order", "--app", "app.py", "-i", "card=42")
+
+    assert "error[arguments-invalid]" in said.err
+    assert """hint: as a text: -i card='"42"'""" in said.err
+    assert tool("run", "order", "--app", "app.py", "-i", 'card="42"').json == "42"
+
+
+def test_one_task_is_one(tool: Tool, folder: Path) -> None:
+    (folder / "one.yaml").write_text("id: one\ntasks:\n  a: {do: double, inputs: {n: 1}}\n")
+
+    said = tool("run", "one.yaml", "--app", "acts.py")
+
+    assert ": 1 task, " in said.err
+
+
 @pytest.mark.parametrize("page", ["functions", "test", "change-a-running-workflow"])
 def test_the_code_of_a_page_about_functions_can_be_an_app(
     tool: Tool, folder: Path, page: str

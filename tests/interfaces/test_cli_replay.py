@@ -89,12 +89,23 @@ def test_code_that_fits_and_code_that_does_not(say: Tool, tmp_path: Path) -> Non
     assert say("replay", "--app", "new.py", "--workflow", "other", *store)[0] == 0
 
 
+def test_a_file_that_is_not_there_is_not_damaged(say: Tool) -> None:
+    code, _, err = say("replay", "nosuch.zst", "--app", "old.py")
+    assert (code, "error[usage]: there is no file nosuch.zst" in err) == (2, True)
+
+
+def test_one_history_is_one(say: Tool) -> None:
+    store = ("--store", "sqlite:///x.db")
+    code, told, _ = say("replay", "--app", "old.py", "--workflow", "other", *store)
+    assert (code, told) == (0, "1 history fits the code (1 of other)\n")
+
+
 def test_open_runs_whose_function_is_gone_are_said(say: Tool, tmp_path: Path) -> None:
     store = ("--store", "sqlite:///x.db")
     (tmp_path / "renamed.py").write_text(OLD.replace("order", "parcel"))
     code, told, err = say("replay", "--app", "renamed.py", *store)
     assert code == 1
-    assert "1 histories fit the code (1 of other)" in told
+    assert "1 history fits the code (1 of other)" in told
     assert "open runs of `order` in the database: 1, and no such function in `renamed.py`" in told
     assert '@workflow(name="order")' in err
     code, told, err = say("replay", "--app", "renamed.py", "--json", *store)

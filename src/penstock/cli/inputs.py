@@ -43,12 +43,14 @@ def explained(given: Sequence[str]) -> Generator[None]:
     try:
         yield
     except Rejected as error:
-        for text in given if error.code == "input-invalid" else ():
+        for text in given if error.code in ("input-invalid", "arguments-invalid") else ():
             pair = _PAIR.fullmatch(text)
             if pair is None or isinstance(loose(pair[2]), str):
                 continue
+            name = re.escape(pair[1])
             if re.search(
-                rf'\$\.{re.escape(pair[1])}: [^;]* is not of type "string"', error.message
+                rf'\$\.{name}: [^;]* is not of type "string"|`{name}` cannot be read as [^;]*: Expected `str`, got ',
+                error.message,
             ):
                 error.hint = f"as a text: -i {pair[1]}={quote(json.dumps(pair[2]))}"
         raise

@@ -103,9 +103,11 @@ async def _replay(
         if not told:
             give(f"no runs of {', '.join(wanted)} in {where}")
         elif misfits:
-            give(f"{len(misfits)} of {sum(told.values())} histories do not fit the code ({counts})")
+            fit = "does not fit" if len(misfits) == 1 else "do not fit"
+            give(f"{len(misfits)} of {_histories(told)} {fit} the code ({counts})")
         else:
-            give(f"{sum(told.values())} histories fit the code ({counts})")
+            fit = "fits" if sum(told.values()) == 1 else "fit"
+            give(f"{_histories(told)} {fit} the code ({counts})")
         for name, count in missing.items():
             give(f"open runs of `{name}` in the database: {count}, and no such function in `{app}`")
         if missing:
@@ -172,16 +174,26 @@ async def _from_store(
                     yield row, store
 
 
+def _histories(told: Counter[str]) -> str:
+    count = sum(told.values())
+    return f"{count} {'history' if count == 1 else 'histories'}"
+
+
 async def _from_files(
     files: tuple[Path, ...], names: list[str], newest: int
 ) -> AsyncIterator[tuple[Row, Source]]:
     """Runs out of files that `penstock export` or `archive` wrote, each checked."""
+    from penstock.cli.output import Problem
     from penstock.core.functions import FUNCTION
     from penstock.engine.archive import ArchivedRun
     from penstock.engine.bundle import Reader
 
     taken: Counter[str] = Counter()
     for path in files:
+        if not path.exists():
+            raise Problem(
+                "usage", f"there is no file {path}", hint="`penstock export FILE` writes one"
+            )
         reader = Reader(path)
         rows = sorted(reader.index.runs, key=lambda each: each.row.created_at, reverse=True)
         for indexed in rows:

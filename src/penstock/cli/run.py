@@ -271,7 +271,7 @@ async def _ended(run: Run, followed: Followed, url: str, again: bool) -> int:
     took = duration((state.ended_at or state.updated_at) - state.created_at)
     say()
     say(
-        f"{paint(state.status, state.status.lower())} in {took}: {state.tasks_done} tasks, {state.revision} events"
+        f"{paint(state.status, state.status.lower())} in {took}: {state.tasks_done} {'task' if state.tasks_done == 1 else 'tasks'}, {state.revision} events"
     )
     if state.status == "COMPLETED":
         give_json(await run.result())

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from penstock.core.functions import FunctionPlan
-from penstock.errors import Rejected
+from penstock.errors import Rejected, shown
 from penstock.model.definition import Timeouts
 from penstock.model.run import Run
 from penstock.sdk.marks import ATTRIBUTE, Declared, check, invalid
@@ -229,6 +229,11 @@ class Functions:
 
         self._guard, self._contexts = guard, Context
         self._known: dict[str, Workflow] = {}
+        if not isinstance(functions, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise invalid(
+                f"`workflows` is a list of functions, not {shown(functions)}",
+                hint="workflows=[order]",
+            )
         for each in functions:
             made = workflow_of(each)
             before = self._known.get(made.name)

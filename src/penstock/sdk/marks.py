@@ -60,7 +60,14 @@ def workflow(
 
     def decorate(function: F) -> F:
         check(function)
-        setattr(function, ATTRIBUTE, declared)
+        try:
+            setattr(function, ATTRIBUTE, declared)
+        except AttributeError:
+            name = getattr(function, "__qualname__", shown(function))
+            raise invalid(
+                f"{name} is a bound method, so `@workflow` cannot mark it",
+                hint="a workflow is a function: `async def order(ctx: Context, …)`",
+            ) from None
         return function
 
     return decorate if function is None else decorate(function)

@@ -136,6 +136,11 @@ class Registry:
 
     def __init__(self, activities: Iterable[Any] = ()) -> None:
         self._entries: dict[str, Entry] = {}
+        if not isinstance(activities, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _invalid(
+                f"`activities` is a list of functions, not {shown(activities)}",
+                hint="activities=[charge]",
+            )
         for each in activities:
             entry = entry_of(each)
             if entry.name in RESERVED or entry.name.startswith(PREFIX):

@@ -9,10 +9,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite
 from typing import Any, cast
 
 from penstock.errors import Rejected, shown
 from penstock.sdk.attempt import current
+from penstock.sdk.marks import is_workflow
 from penstock.sdk.values import Unreadable, encode_value, result_decoder
 from penstock.sdk.workflow import ATTRIBUTE, name_of
 
@@ -36,6 +38,11 @@ class Stub:
 
     def does(self, function: Callable[..., Any]) -> None:
         """What is done instead, with the same arguments."""
+        if not callable(function):
+            raise _unfit(
+                f"`does` of the stub of `{name_of(self.activity)}` is a function, not {shown(function)}",
+                "does=lambda card: …",
+            )
         self._does = function
 
     async def __call__(self, *args: Any, **named: Any) -> Any:
@@ -65,6 +72,15 @@ def stub(
 ) -> Any:
     """An activity in the place of another: it returns or raises the outcomes in order, or does something else; `takes` is
     how long, by the clock that skips. `stub(…).calls` has what it was called with."""
+    if not callable(activity) or inspect.isbuiltin(activity) or is_workflow(activity):
+        raise _unfit(
+            f"a stub stands for an activity, and {shown(activity)} is none", "stub(charge, …)"
+        )
+    if type(takes) not in (int, float) or not (isfinite(takes) and takes >= 0):
+        raise _unfit(
+            f"`takes` of the stub of `{name_of(activity)}` is seconds from 0, not {shown(takes)}",
+            "takes=30",
+        )
     made = Stub(activity, takes)
     made.gives(*outcomes)
     if does is not None:
@@ -94,6 +110,10 @@ def _check(activity: Callable[..., Any], value: Any) -> None:
             f"the stub of `{name_of(activity)}` gives {shown(value)}, which the activity never does: {error.message}",
             hint="give what its annotation says",
         ) from None
+
+
+def _unfit(message: str, hint: str) -> Rejected:
+    return Rejected("stub-unfit", message, hint=hint)
 
 
 async def _sleep(seconds: float) -> None:
