@@ -317,7 +317,7 @@ class RunFailed(PenstockError):
     code = "run-failed"
 
     def __init__(self, run_id: str, status: str, failure: Any) -> None:
-        reason = getattr(failure, "message", None) or str(failure or "")
+        reason = getattr(failure, "text", None) or str(failure or "")
         super().__init__(
             f"run {run_id} ended {status}: {reason}" if reason else f"run {run_id} ended {status}",
             hint=getattr(failure, "hint", None),
@@ -326,5 +326,6 @@ class RunFailed(PenstockError):
         cause = getattr(failure, "cause", None)
         while cause is not None:
             where = f" in `{cause.key}`" if cause.key else ""
-            self.add_note(f"because of {cause.type or cause.code}{where}: {cause.message}")
+            message = f": {cause.message}" if cause.message else ""
+            self.add_note(f"because of {cause.type or cause.code}{where}{message}")
             cause = cause.cause

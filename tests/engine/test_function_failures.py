@@ -201,3 +201,17 @@ async def test_what_failed_beside_it_is_not_lost() -> None:
         run = await engine.start(goes_on_and_fails)
         with pytest.raises(RunFailed, match="ValueError: not cleaned up"):
             await engine.finish(run)
+
+
+async def test_an_exception_without_a_text_says_its_type() -> None:
+    @workflow
+    async def mute(ctx: Context, items: list[str]) -> None:
+        try:
+            raise KeyError
+        except KeyError as error:
+            raise AssertionError from error
+
+    async with harness(workflows=[mute]) as engine:
+        with pytest.raises(RunFailed, match=r"ended FAILED: AssertionError\n") as failed:
+            await engine.finish(await engine.start(mute, []))
+    assert failed.value.__notes__[-1] == "because of KeyError"

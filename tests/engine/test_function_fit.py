@@ -16,6 +16,7 @@ from penstock.adapters.memory import MemoryStore
 from penstock.testing.harness import SkipClock, harness
 
 LONG = "x" * 300
+LINES = Path(__file__).read_text().splitlines()
 
 
 @activity
@@ -63,7 +64,10 @@ LIKE: dict[str, tuple[Way, Way]] = {
 async def after_change(old: Way, new: Way) -> tuple[str, list[str]]:
     def of(way: Way) -> Any:
         async def parks(ctx: Context) -> str:
-            await way(ctx)
+            try:
+                await way(ctx)
+            except Stopped:
+                return "early"
             await ctx.signal("go")
             return "done"
 
@@ -92,6 +96,32 @@ async def test_what_changed_is_found_and_named(name: str) -> None:
     assert status == "WAITING"
     with pytest.raises(ValueError, match=words):
         raise ValueError(" ".join(why))
+
+
+async def raises(ctx: Context) -> None:
+    raise ValueError("new")  # here
+
+
+async def stops(ctx: Context) -> None:
+    raise Stopped
+
+
+async def waits(ctx: Context) -> None:
+    await ctx.call(kept, 1)
+
+
+class Stopped(Exception): ...
+
+
+@pytest.mark.parametrize("new", [raises, stops])
+async def test_code_that_now_ends_is_told_with_its_line(new: Way) -> None:
+    _, [why] = await after_change(waits, new)
+    if new is raises:
+        line = next(n for n, text in enumerate(LINES, 1) if text.endswith("# here"))
+        assert why.endswith(f"the code wants raise ValueError: new, at {__file__}:{line} in raises")
+    else:  # it catches that and returns
+        line = next(n for n, text in enumerate(LINES, 1) if "async def parks(ctx" in text)
+        assert why.endswith(f'the code wants return "early", at {__file__}:{line} in parks')
 
 
 @pytest.mark.parametrize("name", LIKE)

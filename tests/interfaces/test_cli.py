@@ -342,9 +342,32 @@ def test_a_failed_run_says_why_and_where_and_exits_with_1(tool: Tool, folder: Pa
     ending = "  because of KeyError: 'dice'\nhint: try again\nnext: penstock history failing\n"
     assert said.err.endswith(ending)
     shown = tool("show", "failing").out
-    assert "[no-luck] in fail Fail: no luck\n  hint       try again\n" in shown
+    place = f"{folder}/acts.py:14 in boom"
+    assert (
+        f"[no-luck] in fail Fail: no luck\n  at         {place}\n  hint       try again\n" in shown
+    )
     assert "hint     try again\n" in tool("why", "failing").out
     assert (folder / "notes.txt").read_text() == "kept\nundone kept\n"
+
+
+def test_an_exception_without_a_text_says_its_type(tool: Tool, folder: Path) -> None:
+    """Of one with a text, `run` says both, as `show` does."""
+    (folder / "mute.py").write_text(
+        "import penstock\n\n@penstock.workflow\nasync def mute(ctx, loud: bool):\n"
+        "    if loud:\n        raise ValueError('too loud') from KeyError()\n    assert loud\n"
+    )
+
+    said = tool("run", "mute", "--app", "mute.py", "-i", "loud=false", "--id", "m")
+    loud = tool("run", "mute", "--app", "mute.py", "-i", "loud=true", "--id", "l")
+
+    assert "error[error]: AssertionError\n" in said.err
+    assert "FAILED" in said.err
+    assert "failed: AssertionError\n" in tool("history", "m").out
+    place = f"{folder}/mute.py:7 in mute"
+    assert f"[error] AssertionError\n  at         {place}\n" in tool("show", "m").out
+    assert f"error    [error] AssertionError\nat       {place}\n" in tool("why", "m").out
+    assert "error[error]: ValueError: too loud\n" in loud.err
+    assert "  because of KeyError\n" in loud.err
 
 
 def test_without_an_id_each_run_is_the_next_one(tool: Tool) -> None:
@@ -673,7 +696,7 @@ def test_what_is_said_ends_with_a_command_that_can_be_typed(
     assert wanted in said.err
 
 
-def test_why_says_what_is_to_begin_and_why_a_run_failed(tool: Tool) -> None:
+def test_why_says_what_is_to_begin_and_why_a_run_failed(tool: Tool, folder: Path) -> None:
     tool("start", "doubled.yaml", "--id", "d-1", "-i", "n=1")
     tool("run", "failing.yaml", "--app", "acts.py", "--id", "f-1")
     tool("start", "lingering.yaml", "--id", "l-1")
@@ -683,6 +706,7 @@ def test_why_says_what_is_to_begin_and_why_a_run_failed(tool: Tool) -> None:
     assert failed.out.splitlines() == [
         "run f-1 waits for nothing: it is FAILED",
         "error    [no-luck] in fail Fail: no luck",
+        f"at       {folder}/acts.py:14 in boom",
         "hint     try again",
         "error    [error] KeyError: 'dice'",
     ]

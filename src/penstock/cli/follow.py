@@ -347,10 +347,10 @@ def told(event: e.Event) -> str:
                 f": {_short(event.output)}" if event.output != e.NULL else ""
             )
         case e.TaskRetried():
-            return f"attempt {event.attempt} failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
+            return f"attempt {event.attempt} failed: {event.failure.text}; again {until(event.due, event.at)}"
         case e.TaskFailed():
             word = "stopped" if event.cancelled else "failed"
-            return f"{word}: {event.failure.message or event.failure.code}"
+            return f"{word}: {event.failure.text}"
         case e.TaskLost():
             return f"attempt {event.attempt} was lost with its process; another begins"
         case e.TimerFired():
@@ -398,18 +398,18 @@ def told(event: e.Event) -> str:
         case e.UndoCompleted():
             return "undone"
         case e.UndoRetried():
-            return f"undo failed: {event.failure.message or event.failure.code}; again {until(event.due, event.at)}"
+            return f"undo failed: {event.failure.text}; again {until(event.due, event.at)}"
         case e.UndoStarted():
             return f"undo began, with care: attempt {event.attempt}"
         case e.UndoLost():
             return "undo was lost with its process; another begins"
         case e.UndoFailed():
             by = "" if event.by is None else _who(event.by, event.reason)
-            return f"could not be undone: {event.failure.message or event.failure.code}{by}"
+            return f"could not be undone: {event.failure.text}{by}"
         case e.RunCompleted():
             return "completed" + (f": {_short(event.output)}" if event.ref is None else "")
         case e.RunFailed():
-            return f"failed: {event.failure.message or event.failure.code}"
+            return f"failed: {event.failure.text}"
         case e.RunCancelled():
             return "cancelled"
         case e.RunTimedOut():

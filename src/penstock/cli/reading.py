@@ -188,12 +188,9 @@ def _show(view: RunView) -> None:
         facts.append(("output", brief(view.output)))
     for failure in view.error_stack:
         where = f" in {failure.key}" if failure.key else ""
-        facts.append(
-            (
-                "error",
-                f"[{failure.code}]{where} {failure.type + ': ' if failure.type else ''}{failure.message}",
-            )
-        )
+        facts.append(("error", f"[{failure.code}]{where} {failure.typed}"))
+        if failure.place:
+            facts.append(("at", failure.place))
         if failure.hint:
             facts.append(("hint", failure.hint))
     facts.append(("events", str(view.revision)))
@@ -272,8 +269,9 @@ def why_command(id: str, as_json: bool, url: str) -> int:
             give(f"run {id} waits for nothing: it is {status}")
             for failure in failed:
                 where = f" in {failure.key}" if failure.key else ""
-                kind = f"{failure.type}: " if failure.type else ""
-                give(visible(f"error    [{failure.code}]{where} {kind}{failure.message}"))
+                give(visible(f"error    [{failure.code}]{where} {failure.typed}"))
+                if failure.place:
+                    give(visible(f"at       {failure.place}"))
                 if failure.hint:
                     give(visible(f"hint     {failure.hint}"))
             if failed:

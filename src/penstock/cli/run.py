@@ -283,14 +283,17 @@ async def _ended(run: Run, followed: Followed, url: str, again: bool) -> int:
         return COMPLETED
     failure = state.failure
     if failure is not None:
-        say(f"{paint(f'error[{failure.code}]', 'error')}: {visible(failure.message)}")
+        # Of an exception with a code of its own, that is its name.
+        told = failure.typed if failure.code == "error" else failure.text
+        say(f"{paint(f'error[{failure.code}]', 'error')}: {visible(told)}")
         if failure.key:
             say(f"  {paint('-->', 'arrow')} task {visible(failure.key)}")
         for line in failure.trace.splitlines():
             say(f"  {paint(visible(line), 'detail')}")
         cause = failure.cause
         while cause is not None:
-            say(f"  because of {visible(cause.type or cause.code)}: {visible(cause.message)}")
+            message = f": {visible(cause.message)}" if cause.message else ""
+            say(f"  because of {visible(cause.type or cause.code)}{message}")
             cause = cause.cause
         if failure.hint:
             say(f"{paint('hint', 'hint')}: {visible(failure.hint)}")

@@ -148,7 +148,7 @@ def reasons(run: Run) -> list[Reason]:
                 why = (
                     ""
                     if state.failure is None
-                    else f" after {state.failure.code}: {state.failure.message}"
+                    else f" after {state.failure.code}: {state.failure.text}"
                 )
                 found.append(
                     Reason(
@@ -190,7 +190,7 @@ def reasons(run: Run) -> list[Reason]:
             Reason("undo", key, f"attempt {undoing.attempt} to undo `{key}` is to end", undoing.due)
         )
     for failed in run.undo_failed:
-        message = "" if failed.failure is None else f": {failed.failure.message}"
+        message = "" if failed.failure is None else f": {failed.failure.text}"
         found.append(
             Reason(
                 "undo-failed",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec import Struct
 
 MESSAGE_CHARACTERS_MAX = 4000
 CAUSES_MAX = 8
+FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+"""The file, line and function of a frame in a trace."""
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -24,6 +27,22 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     trace: str = ""
     """The last lines of the traceback."""
     cause: Failure | None = None
+
+    @property
+    def text(self) -> str:
+        """What it says; an exception without a text (`assert x`) says its type."""
+        return self.message or self.type or self.code
+
+    @property
+    def typed(self) -> str:
+        """What it says, after its type."""
+        return f"{self.type}: {self.message}" if self.type and self.message else self.text
+
+    @property
+    def place(self) -> str:
+        """The line that raised it, where its trace says so."""
+        frames = FRAME.findall(self.trace)
+        return "{}:{} in {}".format(*frames[-1]) if frames else ""
 
     @property
     def hint(self) -> str | None:

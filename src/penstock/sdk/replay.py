@@ -7,6 +7,7 @@ wants must then be what is recorded, step by step; the first that differs is nam
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import random
 import sys
@@ -23,7 +24,7 @@ from msgspec import Raw
 from penstock.core.program import Told
 from penstock.errors import Nondeterminism, PenstockError, Rejected
 from penstock.model import intents as i
-from penstock.model.failure import Failure
+from penstock.model.failure import FRAME, Failure
 from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_both
 from penstock.sdk.loop import Loop, Timer
@@ -459,7 +460,7 @@ class Replay:
             if now is not None and then is not None and same(now, then):
                 continue
             place = self._places[number] if number < len(self._places) else None
-            where = shown_place(place) if place is not None else self._where().removeprefix(", at ")
+            where = shown_place(place) or self._where().removeprefix(", at ") or self._at_end(now)
             step = getattr(then, "key", "") or getattr(now, "key", "") or "the end"
             recorded, asked = shown_both(then, now)
             raise Nondeterminism(
@@ -470,6 +471,18 @@ class Replay:
                 "`penstock replay` checks this before a release",
                 step=step, recorded=recorded, wanted=asked, place=where,
             )  # fmt: skip
+
+    def _at_end(self, now: i.Intent | None) -> str:
+        """The line at which the code ended: of what it raised, by its trace; else where the function begins."""
+        code = getattr(inspect.unwrap(self.workflow.function), "__code__", None)
+        if code is None:
+            return ""
+        if isinstance(now, i.Break):
+            frames = FRAME.findall(now.failure.trace)
+            # What a step raised has the trace of its activity, which says nothing of this code.
+            if any((file, name) == (code.co_filename, code.co_name) for file, _, name in frames):
+                return now.failure.place
+        return shown_place((code, code.co_firstlineno))
 
     def _without_unanswered(self, again: list[i.Intent], wanted: list[i.Intent]) -> list[i.Intent]:
         """In older histories an update that was refused for its payload has no answer."""
