@@ -384,6 +384,43 @@ async def test_an_activity_that_workflow_code_calls_itself_is_caught(
     assert charged == []
 
 
+@activity
+async def takes_nothing() -> None: ...
+
+
+@activity
+async def takes_two(payment: str, cents: int) -> None: ...
+
+
+@activity
+async def takes_more(payment: str, cents: int = 1) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("undo", "fits"), [(takes_nothing, False), (takes_two, False), (takes_more, True)]
+)
+async def test_an_undo_that_cannot_take_the_result_is_refused_when_it_is_wanted(
+    undo: Any, fits: bool
+) -> None:
+    @workflow
+    async def paid(ctx: Context) -> str:
+        return await ctx.call(charge, "a", undo=undo)
+
+    async with harness(workflows=[paid], activities=[charge, undo]) as engine:
+        run = await engine.start(paid)
+        if fits:
+            assert await engine.finish(run) == "a"
+        else:
+            with pytest.raises(
+                RunFailed, match=r"is called with the result, and `takes_.*in paid"
+            ) as failed:
+                await engine.finish(run)
+            assert failed.value.failure.code == "activity-invalid"
+            assert "takes one argument" in str(failed.value.hint)
+    assert charged == (["a"] if fits else [])
+    charged.clear()
+
+
 @workflow
 async def does_it_right(ctx: Context) -> str:
     noted = ctx.side_effect(lambda: charge_in_a_thread("noted"))

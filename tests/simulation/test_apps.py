@@ -384,6 +384,11 @@ def test_an_activity_that_workflow_code_calls_itself_is_never_executed() -> None
 
 
 @workflow
+async def bad_undo(ctx: Context) -> int:
+    return await ctx.call(one, 1, undo=asks_the_network)
+
+
+@workflow
 async def bad_call(ctx: Context) -> int:
     return await ctx.call("nowhere", 1)
 
@@ -411,6 +416,7 @@ async def waits_for_nothing(ctx: Context) -> None:
 MISTAKES: list[tuple[Any, str, str]] = [
     (dice, "nondeterminism", "random.random"),
     (rolls, "nondeterminism", "random.randint"),
+    (bad_undo, "activity-invalid", "`undo=asks_the_network` is called with the result"),
     (bad_call, "nowhere", "there is no such activity"),
     (bad_arguments, "one", "too many positional arguments"),
     (bad_child, "child:nobody", "no definition `nobody`"),

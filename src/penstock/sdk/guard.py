@@ -12,6 +12,7 @@ import asyncio
 import builtins
 import datetime
 import gc
+import inspect
 import math
 import os
 import platform
@@ -32,11 +33,12 @@ from dis import opname
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from penstock.errors import Nondeterminism
+from penstock.errors import Nondeterminism, PenstockError, Rejected
+from penstock.sdk.context import Context
 from penstock.sdk.keeping import Keeping
 from penstock.sdk.loop import Loop as Turns
 from penstock.sdk.setloops import Loop, disordered, loops_in
-from penstock.sdk.workflow import CODES, MARKED
+from penstock.sdk.workflow import CODES, MARKED, entry_of, name_of
 
 _CLOCK = "`ctx.now()` is the time of what woke the function"
 _CHANCE = "`ctx.random` falls the same way each time, `ctx.uuid()` too"
@@ -94,6 +96,7 @@ _SHARED: Any = random._inst  # pyright: ignore
 """What the functions of the module `random` draw from."""
 _RANDOM = {each.__code__ for each in vars(random.Random).values() if isinstance(each, FunctionType)}
 _SEEDING = random.Random.__init__.__code__
+_STEP = Context.call.__code__
 _QUIET = ("logging", "warnings", "traceback", "linecache", "importlib", "zoneinfo")
 """What these do is not the workflow's own doing."""
 _NOW = frozenset({"now", "utcnow", "today"})
@@ -113,7 +116,7 @@ class Guard:
         self._keeping = Keeping(function)
         self._file = function.__code__.co_filename
         self._loops = loops_in(self._file)
-        self.found: list[Nondeterminism] = []
+        self.found: list[PenstockError] = []
         self.unawaited: list[str] = []
         self._resting = False
 
@@ -168,6 +171,8 @@ class Guard:
         if event == "c_call":
             found = _CALLS.get(id(argument)) or _method(argument) or _untimed(argument, frame)
         elif event == "call":
+            if frame.f_code is _STEP:
+                self._check_undo(frame.f_locals.get("undo"), frame.f_back or frame)
             if frame.f_code in CODES and _is_activity(frame.f_code):
                 self._find_call(frame)
             found = _CODES.get(frame.f_code)
@@ -191,6 +196,31 @@ class Guard:
             f"workflow code calls the activity `{name}` itself: it is done again each time its history is told",
             f"`await ctx.call({name}, …)` is a step", frame if inside else caller,
         )  # fmt: skip
+
+    def _check_undo(self, undo: Any, frame: FrameType) -> None:
+        """It gets the result and nothing else; otherwise that is found when the run fails, and stays for an operator."""
+        if undo is None or isinstance(undo, str) or not callable(undo):
+            return
+        try:
+            signature = inspect.signature(undo)
+            connection = entry_of(undo).served.transactional
+        except (TypeError, ValueError, PenstockError):
+            return
+        kept = [each for name, each in signature.parameters.items() if name != connection]
+        try:
+            signature.replace(parameters=kept).bind(None)
+        except TypeError as wrong:
+            name = name_of(undo)
+            inside = _module_of(frame).startswith("penstock.")  # of `ctx.map`
+            at = "" if inside else f", at {_place(frame)}"
+            error: Any = Rejected(
+                "activity-invalid",
+                f"`undo={name}` is called with the result, and `{name}` takes {signature}: {wrong}{at}",
+                hint="an activity that undoes takes one argument: `ctx.undo(activity, …)` gives it any",
+            )
+            error.details = {"hint": error.hint}
+            self.found.append(error)
+            raise error from None
 
     def _check_time(self, frame: FrameType) -> None:
         """It must give way: in production nothing else happens while it does not."""

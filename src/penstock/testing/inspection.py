@@ -57,6 +57,7 @@ WRONG = frozenset(
             "unknown-activity",
             "arguments-invalid",
             "workflow-invalid",
+            "activity-invalid",
             "value-unreadable",
             "output-invalid",
             "nondeterministic",
@@ -180,7 +181,7 @@ def _failed(play: Play, run: Run, failure: Failure) -> Iterator[Finding]:
         guess = "its input"
     lines = [each for each in _LINE.findall(failure.trace) if own_code(each[0])]
     place = f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
-    said = _AT.search(failure.message) if code == "nondeterminism" else None
+    said = _AT.search(failure.message) if code in ("nondeterminism", "activity-invalid") else None
     place = said[1] if said else place  # the guard knows it better: that of the caller
     what = f"{failure.type}: {failure.message}" if own else f"{failure.code}: {failure.message}"
     hint = "a value of the annotated type leads here: handle it, or narrow the type (Literal, Enum, a World's answers)"
