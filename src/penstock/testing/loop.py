@@ -100,6 +100,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.steps = 0
         self.leapt = 0.0
         """Seconds that have passed beside those of `time`: whoever plays let them pass at once (`NodeClock.leap`)."""
+        self._buried: list[Step] = []
+        """Of dead places; held as their tasks are: an activity that hears nothing of its end may know nobody else."""
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to hear: an exception in a callback of a place that lives."""
         self._now = 0.0
@@ -224,6 +226,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if not ready and not place.stalled:
                 self._busy.append(place)
             ready.append(step)
+        else:
+            self._buried.append(step)
 
     def _ignore(self, _: Any) -> None:
         """Async generators end with their place."""
@@ -237,6 +241,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             place.tasks.clear()
             place.ready.clear()
         self._timers.clear()
+        self._buried.clear()
 
     # --- what asyncio asks of a loop -------------------------------------------------------------------------
 
