@@ -199,7 +199,9 @@ def _spread(row: Row) -> str:
     return f" ({_number(row['low'])}–{_number(row['high'])}){smaller}"
 
 
-def _number(value: float) -> str:
+def _number(value: float | str) -> str:
+    if isinstance(value, str):  # several figures in a row
+        return value
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
