@@ -25,7 +25,7 @@ from crash.workload import (
 )
 from penstock import Context, Retry, StepFailed, workflow
 
-ACTIVITIES = workload.ACTIVITIES
+ACTIVITIES, SNAPSHOT_EVENTS = workload.ACTIVITIES, workload.SNAPSHOT_EVENTS
 PATIENT = Retry(attempts=6, first=0.005, factor=1)
 
 

@@ -190,7 +190,7 @@ def tell(
     name: str,
     lives: Sequence[dict[str, Any]],
     *,
-    runs: int = 40,
+    runs: int = 42,
     server: Server | None = None,
     book: str = "workload",
 ) -> Story:
@@ -209,7 +209,7 @@ def tell(
             if orders.get("kill"):
                 story.hit = status == KILLED
                 story.missed += [] if story.hit else [orders["kill"]]
-        _end(nursery, plain, story)
+        _end(nursery, msgspec.structs.replace(plain, last_life=True), story)
     except Stuck as error:
         story.verdict.stuck.append(f"{error}: {nursery.words()}")
     story.verdict.add(judge(database, log, range(runs), book))

@@ -77,18 +77,27 @@ class Trace:
 
     begins: dict[tuple[str, str], list[int]]
     acks: set[tuple[str, str]]
+    ends: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
+    """What was done in the life that nobody ended, if it is told apart."""
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> Trace:
         begins: dict[tuple[str, str], list[int]] = defaultdict(list)
         acks: set[tuple[str, str]] = set()
+        ends: set[tuple[str, str, int]] = set()
+        last_life = False
         for line in lines:
             word, run, *rest = line.split()
             if word == "begin":
                 begins[run, rest[0]].append(int(rest[1]))
             elif word == "ack":
                 acks.add((run, rest[0]))
-        return cls(begins, acks)
+            elif word == "life":
+                last_life = True
+                ends.clear()
+            elif word == "end" and last_life:
+                ends.add((run, rest[0], int(rest[1])))
+        return cls(begins, acks, ends)
 
 
 class Books:
@@ -282,6 +291,9 @@ def _attempts(name: str, events: Sequence[e.Event], trace: Trace, verdict: Verdi
             verdict.stuck.append(
                 f"{name}: no attempt of {key} follows the loss of attempt {attempt}"
             )
+    for run, key, attempt in trace.ends:
+        if run == name and (key, attempt) not in completed:
+            verdict.lost.append(f"{name}: attempt {attempt} of {key} was done and nobody says so")
     for key, attempt in done.items():
         begun = trace.begins.get((name, key), [])
         if len(set(begun)) != len(begun):

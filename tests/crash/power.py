@@ -199,6 +199,8 @@ async def _check(
             ]
             if bare in flow.run.undoing and bare != key:
                 known.append(flow.run.undoing[bare].attempt)
+            elif bare in flow.run.ending and bare == key:
+                known.append(flow.run.ending[bare].attempt)
             elif not flow.run.closed:
                 with contextlib.suppress(KeyError):
                     known.append(flow.locate(bare)[3].attempt)

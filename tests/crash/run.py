@@ -28,7 +28,8 @@ from crash.trouble import Trouble
 from crash.victim import SQLITE_POINTS
 from support.postgres import Server, serving
 
-RUNS_A_POINT = 40
+RUNS_A_POINT = 42
+"""Two of each kind of definition."""
 WORKERS = 2
 
 
@@ -198,6 +199,21 @@ class Table:
             )
 
 
+def of_ending(
+    folder: Path,
+    store: str,
+    wish: argparse.Namespace,
+    seed: int,
+    server: Server | None,
+    table: Table,
+) -> None:
+    """Where tasks that were given up are done all the same."""
+    folder = folder / "ending"
+    folder.mkdir()
+    print(f"{store}, given up and done all the same", flush=True)
+    table.points(f"{store}, given up", points(folder, seed, server, "ending", wish.at))
+
+
 def of_functions(
     folder: Path, store: str, wish: argparse.Namespace, seed: int, table: Table
 ) -> None:
@@ -217,6 +233,7 @@ def on_sqlite(folder: Path, wish: argparse.Namespace, seed: int, table: Table) -
     if wish.only in (None, "points"):
         print("SQLite, at every named point", flush=True)
         table.points("sqlite", points(folder, seed, None, at=wish.at))
+        of_ending(folder, "sqlite", wish, seed, None, table)
     if wish.only in (None, "random"):
         print(f"SQLite, {wish.kills} kills at random", flush=True)
         table.told.append(("sqlite: at random", [at_random(folder, wish, seed, None)]))
@@ -233,6 +250,7 @@ def on_postgres(folder: Path, wish: argparse.Namespace, seed: int, table: Table)
         print("PostgreSQL, at every named point", flush=True)
         with serving() as server:
             table.points("postgres", points(folder, seed, server, at=wish.at))
+            of_ending(folder, "postgres", wish, seed, server, table)
     if wish.only in (None, "random"):
         print(f"PostgreSQL, {wish.kills} kills at random", flush=True)
         with serving() as server:

@@ -10,11 +10,13 @@ import pytest
 
 from crash.harness import Bell, Nursery, count_points, tell, tell_random
 from crash.nursery import DIED
-from crash.plans import points_of_functions
+from crash.plans import given_up, points_of_functions
 from crash.power import cuts
 from crash.trouble import Trouble
 from crash.victim import SQLITE_POINTS, Orders
 from support.postgres import Server, serving
+
+ENDING_RUNS = 12
 
 SAMPLE: list[list[dict[str, Any]]] = [
     [{"kill": "append.before:9"}],
@@ -133,6 +135,26 @@ def test_a_kill_costs_a_workflow_function_nothing(
     assert story.verdict.complaints == []
     assert story.missed == []
     assert story.kills == len(lives)
+
+
+ENDING = [
+    "stored.task_failed:1", "snapshot.ending:1 then append.after:1", "deaf.done:1 then append.before:1", "deaf.done:1 then append.after:1",
+    "deaf.done:1 then dispatch.before:1", "snapshot.ending:1 and stored.task_failed:1", "append.after:1 and undo.begun:1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_kill_costs_nothing_where_what_was_given_up_is_done_all_the_same(
+    nursery: Nursery, tmp_path: Path, name: str
+) -> None:
+    lives = dict(given_up())[name]
+    story = tell(nursery, tmp_path, name, lives, runs=ENDING_RUNS, book="ending")
+
+    assert story.verdict.complaints == []
+    assert story.missed == []
+    assert story.kills == len(lives)
+    # Not only what had been done before.
+    assert story.verdict.events["undo_completed"] > 2 * ENDING_RUNS
 
 
 def test_the_book_of_functions_comes_to_every_point_that_is_told_of_it(

@@ -19,11 +19,13 @@ import msgspec
 import penstock
 from crash import workload
 from crash.workload import Wanted, trace
+from penstock.adapters.postgres.store import PostgresStore
 from penstock.adapters.sqlite import SqliteStore
 from penstock.adapters.sqlite import connections as sqlite_connections
 from penstock.engine import attempts, effects, points, programs, recovery
 from penstock.engine.engine import Settings
 from penstock.errors import NotFound, Rejected, RunFailed
+from penstock.model.codec import decode_run
 from penstock.policy import snapshots
 
 STILL_SECONDS_MAX = 60
@@ -65,6 +67,8 @@ class Orders(msgspec.Struct):
     """A pipe by name, to say that the engine is open."""
     book: str = "workload"
     """The module that says what runs there are."""
+    last_life: bool = False
+    """Nobody ends it: what is done in it is in a history."""
     bare: bool = False
     """A process that has the activities and not the code of workflow functions: nothing new is asked of it."""
 
@@ -128,6 +132,25 @@ class Connection(sqlite3.Connection):
         return cursor
 
 
+SAVES: dict[Any, Any] = {store: store.save_snapshots for store in (SqliteStore, PostgresStore)}
+
+
+def watch_snapshots() -> None:
+    """One more point: a snapshot is stored in which an attempt that was given up has not ended yet."""
+    for store, save in SAVES.items():
+        store.save_snapshots = _noticing(save)
+
+
+def _noticing(save: Any) -> Any:
+    async def save_snapshots(self: Any, snapshots: Any) -> None:
+        await save(self, snapshots)
+        for _, snapshot in snapshots:
+            if points.reach is not None and decode_run(snapshot.state).ending:
+                points.reach("snapshot.ending")
+
+    return save_snapshots
+
+
 def url_of(database: str) -> str:
     """A path is one of SQLite's."""
     return database if "://" in database else f"sqlite:///{database}"
@@ -139,10 +162,10 @@ def ring(bell: str, word: str = "open") -> None:
     os.close(pipe)
 
 
-def small() -> None:
+def small(snapshot_events: int = workload.SNAPSHOT_EVENTS) -> None:
     """Make rare things common: checkpoints, snapshots, evictions, several chunks of recovery, long attempts."""
     sqlite_connections.WAL_FRAMES_MAX = 150
-    effects.EVENTS_MIN = snapshots.EVENTS_MIN = 8
+    effects.EVENTS_MIN = snapshots.EVENTS_MIN = snapshot_events
     recovery.CHUNK = 12
     attempts.LONG_SECONDS = 0.002
     programs.INLINE_EVENTS_MAX, programs.EVENTS_AT_ONCE = 8, 3
@@ -246,12 +269,15 @@ async def live(orders: Orders) -> bool:
     watch = Points(orders)
     points.reach = watch.reach
     SqliteStore.connection_class = Connection
-    small()
+    watch_snapshots()
+    book = book_of(orders.book)
+    small(book.SNAPSHOT_EVENTS)
     workload.seconds_max = orders.seconds
     done = acknowledged(orders.log)  # before this life makes the file
     workload.trace_to(orders.log)
+    if orders.last_life:
+        trace("life", "last")
     settings = Settings(cache_runs=40, drain_seconds=orders.drain)
-    book = book_of(orders.book)
     async with penstock.open(
         url_of(orders.database), activities=book.ACTIVITIES, settings=settings,
         workflows=() if orders.bare else book.WORKFLOWS,

@@ -102,6 +102,8 @@ async def deaf(value: int) -> int:
         await asyncio.sleep(0.2)  # until it is told, in these workflows
     except asyncio.CancelledError:
         told = True
+        if points.reach is not None:
+            points.reach("deaf.told")
     await _during(words)
     trace("end", *words)
     if told and points.reach is not None:
@@ -143,6 +145,8 @@ def _step(value: Any, add: int, *after: str, **more: Any) -> dict[str, Any]:
 
 UNDO = {"do": "undo", "inputs": {"value": N}}
 
+SNAPSHOT_EVENTS = 8
+"""After so many there is a snapshot."""
 WORKFLOWS: list[Any] = []
 """Functions have a book of their own: `functions.py`."""
 
@@ -326,6 +330,29 @@ DEFINITIONS: list[dict[str, Any]] = [
         },
     },
     {
+        # Fails while tasks are under way that do not hear of it: what they do is undone, as all the rest.
+        "id": "torn",
+        "tasks": {
+            "a": {
+                "do": "step_in_thread",
+                "inputs": {"value": N, "add": {"value": 1}},
+                "compensate": UNDO,
+            },
+            "each": {
+                "type": "map",
+                "items": "input.items",
+                "after": ["a"],
+                "body": {
+                    "do": "deaf",
+                    "inputs": {"value": {"from": "item"}},
+                    "compensate": {"do": "undo", "inputs": {"value": {"from": "item"}}},
+                },
+            },
+            "alone": {"do": "deaf", "after": ["a"], "inputs": {"value": N}, "compensate": UNDO},
+            "bad": {"do": "broken", "after": ["a"]},
+        },
+    },
+    {
         "id": "parcel",
         "tasks": {
             "make": {"do": "text", "inputs": {"size": N}},
@@ -362,6 +389,11 @@ class Wanted:
     must: tuple[str, ...] = ()
     """Steps that are done, however the run ends."""
     generations: int = 1
+
+
+def torn(i: int) -> Wanted:
+    input = {"n": i, "items": list(range(8))}
+    return Wanted(f"torn-{i}", "torn", input, status="FAILED", code="broken", undone=None)
 
 
 def _kinds() -> list[Callable[[int], Wanted]]:
@@ -412,6 +444,7 @@ def _kinds() -> list[Callable[[int], Wanted]]:
         lambda i: Wanted(f"timed-{i}/{BACKFILLED}", "sequence", {"n": i}, i + 111, how="schedule"),
         lambda i: Wanted(f"late-{i}", "sequence", {"n": i}, i + 111, how="debounce"),
         lambda i: Wanted(f"only-{i}", "sequence", {"n": i}, i + 111, how="singleton"),
+        torn,
     ]
 
 
