@@ -64,14 +64,19 @@ def options(
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
     given = parser.parse_args()
-    # Leave through the `finally` blocks that end child processes.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    signal.signal(signal.SIGTERM, _stop)
     if given.variant is not None and given.variant not in variants:
         parser.error(f"unknown variant {given.variant}")
     chosen = list(quick) if quick and given.quick else list(variants)
     if given.variant:
         chosen = [given.variant]
     return Options(given.folder, chosen, given.quick, given.store)
+
+
+def _stop(number: int, _frame: object) -> None:
+    """Leave through the `finally` blocks that end child processes; a second one must not cut them short."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit("stopped")
 
 
 def say(text: str) -> None:

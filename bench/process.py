@@ -1,6 +1,7 @@
 """Runs one measuring script: its own process, its own folder, a time limit, one line of JSON back.
 
-Where we may, it gets a network of its own that has nothing but the loopback: no subject can reach further.
+Where we may, it gets a network of its own that has nothing but the loopback: no subject can reach further. However we end, it
+ends, with all that it started.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ctypes
 import fcntl
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -19,7 +21,7 @@ import psutil
 
 HERE = Path(__file__).resolve().parent
 STOP_SECONDS_MAX = 10.0
-
+END_WITH_PARENT = 1
 
 NEW_NETWORK = 0x40000000
 SET_FLAGS, UP_AND_RUNNING = 0x8914, 0x41
@@ -55,7 +57,8 @@ def ask(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            preexec_fn=_loopback_only,
+            process_group=0,  # what is sent to us and all around us does not end it halfway: we do
+            preexec_fn=_apart,
         )
         try:
             output, _ = process.communicate(timeout=seconds_max)
@@ -71,8 +74,9 @@ def ask(
     raise Failed("it printed no figures")
 
 
-def _loopback_only() -> None:
-    """In the child: leave the machine's network, and bring up the loopback of the new one."""
+def _apart() -> None:
+    """In the child: end with us, if we are killed; leave the machine's network, and bring up the loopback of the new one."""
+    ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGTERM)
     if ctypes.CDLL(None).unshare(NEW_NETWORK) != 0:
         return  # not allowed here: the subjects are told to stay on the loopback anyway
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from plan import OURS, PEERS, QUESTIONS, STORES, SUBJECTS, Question, script, sto
 from verdict import Verdict, judge
 
 QUICK_ROUNDS = 1
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
@@ -46,6 +48,9 @@ def main() -> None:
     questions = _chosen(given.only, [question.name for question in QUESTIONS], parser)
     known = list(STORES[given.store] if given.store else SUBJECTS)
     subjects = _chosen(given.subjects, known, parser)
+    for number in STOPS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` wants it
+            signal.signal(number, _stop)
     bench = Bench(subjects, quick=given.quick)
     for question in QUESTIONS:
         if question.name in questions:
@@ -53,6 +58,15 @@ def main() -> None:
     bench.tell(keep=not given.quick and len(subjects) == len(known))
     if bench.failures:
         raise SystemExit(1)
+
+
+def _stop(number: int, _frame: object) -> None:
+    """Leave through the `finally` blocks that end the script and its server; a second one must not cut them short: `timeout`
+    tells all of its group, and `make` tells us once more."""
+    for each in STOPS:
+        signal.signal(each, signal.SIG_IGN)
+    say(f"ended by {signal.Signals(number).name}: nothing is kept")
+    sys.exit(128 + number)
 
 
 def _chosen(given: str | None, known: list[str], parser: argparse.ArgumentParser) -> list[str]:
