@@ -1,4 +1,5 @@
-"""A life that opens a generation, works on a batch or resumes a definition, and is killed on the way; `test_control.py` judges."""
+"""A life that opens a generation, works on a batch, resumes a definition or moves runs to a new version, and is killed on the way;
+`test_control.py` and `test_migration.py` judge."""
 
 from __future__ import annotations
 
@@ -15,14 +16,20 @@ from penstock.engine import points
 
 LIFE_SECONDS_MAX = 60
 RUNS = 9
-DEFINITION = {
-    "id": "line",
-    "tasks": {
-        "a": {"do": "work", "inputs": {"name": {"value": "a"}}},
-        "s": {"type": "signal", "name": "go", "after": "a"},
-        "b": {"do": "work", "inputs": {"name": {"value": "b"}}, "after": "s"},
-    },
-}
+
+
+def line(*names: str) -> dict[str, object]:
+    """One after the other; `s` waits for a signal."""
+    tasks: dict[str, object] = {}
+    for before, name in zip((None, *names), names, strict=False):
+        task: dict[str, object] = {"do": "work", "inputs": {"name": {"value": name}}}
+        if name == "s":
+            task = {"type": "signal", "name": "go"}
+        tasks[name] = task if before is None else {**task, "after": before}
+    return {"id": "line", "tasks": tasks}
+
+
+ONE, TWO = line("a", "s", "b"), line("a", "s", "n", "b")
 
 
 class Orders(msgspec.Struct):
@@ -43,7 +50,7 @@ async def live(orders: Orders) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async with penstock.open(orders.url, activities=[work]) as engine:
-        await engine.register(DEFINITION)
+        await engine.register(ONE)
         for number in range(RUNS):
             await engine.start("line", number, id=f"r{number}")
         for number in range(RUNS):
@@ -54,6 +61,8 @@ async def live(orders: Orders) -> None:
             await run.cancel()
             with contextlib.suppress(penstock.RunFailed):
                 await run.result()
+        if orders.act.startswith("migrate"):
+            await engine.register(TWO)
         points.reach = reach
         match orders.act:
             case "reset":
@@ -65,6 +74,11 @@ async def live(orders: Orders) -> None:
                 await engine.pause_definition("line", by="ann", reason="incident")
                 await run.signal("go")  # `b` waits
                 await engine.resume_definition("line", by="bob", reason="over")
+            case "migrate":
+                await run.migrate("2", by="ann", command_id="once")
+            case "migrate all":
+                await engine.batch("migrate", definition="line", arguments={"version": "2"}, id="b")
+                await engine.batches.wait("b")
             case _:
                 await engine.batch("signal", definition="line", arguments={"name": "go"}, id="b")
                 await engine.batches.wait("b")

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 import penstock
+from crash.control import RUNS, Orders, work
 from crash.harness import KILLED, Nursery
-from crash.migration import RUNS, Orders, work
 
 
 @pytest.fixture(scope="module")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("migration") / "errors", "crash.migration") as nursery:
+    with Nursery(tmp_path_factory.mktemp("migration") / "errors", "crash.control") as nursery:
         yield nursery
 
 
-def die(nursery: Nursery, tmp_path: Path, point: str, *, many: bool) -> str:
+def die(nursery: Nursery, tmp_path: Path, act: str, point: str) -> str:
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    assert nursery.live(Orders(url, point, many)) == KILLED, nursery.words()
+    assert nursery.live(Orders(url, act, point)) == KILLED, nursery.words()
     return url
 
 
@@ -35,7 +35,7 @@ def die(nursery: Nursery, tmp_path: Path, point: str, *, many: bool) -> str:
 async def test_a_run_is_moved_wholly_or_not_at_all(
     nursery: Nursery, tmp_path: Path, point: str, moved: bool
 ) -> None:
-    url = die(nursery, tmp_path, point, many=False)
+    url = die(nursery, tmp_path, "migrate", point)
     async with penstock.open(url, activities=[work]) as engine:
         run = await engine.get("r0")
         assert (await run.show()).version == ("2" if moved else "1")
@@ -51,7 +51,7 @@ async def test_a_run_is_moved_wholly_or_not_at_all(
 
 @pytest.mark.parametrize("point", ["batch.page", "batch.acted", "stored.run_migrated"])
 async def test_a_batch_of_migrations_goes_on(nursery: Nursery, tmp_path: Path, point: str) -> None:
-    url = die(nursery, tmp_path, point, many=True)
+    url = die(nursery, tmp_path, "migrate all", point)
     async with penstock.open(url, activities=[work]) as engine:
         batch = await asyncio.wait_for(engine.batches.wait("b"), 20)
         assert (batch.state, batch.done, batch.refused) == ("done", RUNS, {})

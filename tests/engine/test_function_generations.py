@@ -11,26 +11,15 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Context, Fail, Rejected, RunFailed, activity, workflow
+from penstock import Context, Fail, Rejected, RunFailed, workflow
 from penstock.testing.harness import Harness, harness
-
-done: list[str] = []
+from support import deeds
+from support.deeds import done, note, take_back
 
 
 @pytest.fixture(autouse=True)
 def nothing_done() -> None:
-    done.clear()
-
-
-@activity
-async def note(what: str) -> str:
-    done.append(what)
-    return what
-
-
-@activity
-async def take_back(what: str) -> None:
-    done.append(f"undo {what}")
+    deeds.forget()
 
 
 @workflow(timeout=timedelta(hours=1))

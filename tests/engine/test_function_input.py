@@ -21,13 +21,13 @@ from penstock.model import intents as i
 from penstock.model.run import Run
 from penstock.sdk.functions import Functions
 from penstock.testing.harness import Harness, harness
-
-done: list[str] = []
+from support import deeds
+from support.deeds import done, note
 
 
 @pytest.fixture(autouse=True)
 def nothing_done() -> None:
-    done.clear()
+    deeds.forget()
 
 
 class Colour(enum.Enum):
@@ -38,12 +38,6 @@ class Colour(enum.Enum):
 class Line:
     name: str
     price: float
-
-
-@activity
-async def note(what: str) -> str:
-    done.append(what)
-    return what
 
 
 @activity

@@ -19,29 +19,24 @@ import penstock
 from penstock import Context, Rejected, Retry, RunFailed, StepFailed, Timeouts, activity, workflow
 from penstock.adapters.memory import MemoryStore
 from penstock.testing.harness import SkipClock, harness
-
-done: list[Any] = []
-clock = SkipClock()
+from support import deeds
+from support.deeds import done, note
 
 
 @pytest.fixture(autouse=True)
 def nothing_done() -> None:
-    global clock
-    clock = SkipClock()
-    done.clear()
+    deeds.forget()
 
 
 def engine_on(*workflows: Any, store: MemoryStore | None = None, guard: bool = True) -> Any:
-    store = store or MemoryStore(clock=clock.now)
+    store = store or MemoryStore(clock=deeds.clock.now)
     return harness(
-        workflows=list(workflows), activities=ACTIVITIES, store=store, clock=clock, guard=guard
+        workflows=list(workflows),
+        activities=ACTIVITIES,
+        store=store,
+        clock=deeds.clock,
+        guard=guard,
     )
-
-
-@activity
-async def note(what: str) -> str:
-    done.append(what)
-    return what
 
 
 @activity
@@ -53,7 +48,7 @@ async def broken(code: str) -> None:
 async def counted(n: int) -> int:
     """How many of them are under way."""
     done.append(1)
-    await clock.sleep(1)
+    await deeds.clock.sleep(1)
     now = len(done)
     done.pop()
     return now
@@ -66,16 +61,16 @@ async def beating(silent_at: int) -> list[Any]:
     begun = attempt.progress or 0
     for number in range(begun + 1, 6):
         attempt.heartbeat(number)
-        await clock.sleep(2)
+        await deeds.clock.sleep(2)
         if number == silent_at and attempt.job.attempt == 1:
-            await clock.sleep(100)
+            await deeds.clock.sleep(100)
     return [attempt.job.attempt, begun]
 
 
 @activity
 async def told_to_stop(seconds: float) -> str:
     try:
-        await clock.sleep(seconds)
+        await deeds.clock.sleep(seconds)
     except asyncio.CancelledError:
         done.append(f"told {penstock.current().cancelled}")
         raise
@@ -121,10 +116,10 @@ async def test_an_activity_is_told_to_stop_when_nobody_waits_for_it(how: str) ->
             return getattr(error, "code", "asyncio")
 
     async with engine_on(w) as engine:
-        began = clock.now()
+        began = deeds.clock.now()
         result = await engine.finish(await engine.start(w))
         assert result == {"race": "raced", "asyncio": "asyncio"}.get(how, "timeout")
-        assert clock.now() - began == 10
+        assert deeds.clock.now() - began == 10
         await engine.settle()
         assert done == ["told True"]
 
@@ -306,7 +301,7 @@ async def shopping(ctx: Context, basket: Basket, when: datetime.datetime) -> Bas
 
 
 async def test_pydantic_models_in_and_out_over_a_restart() -> None:
-    store = MemoryStore(clock=clock.now)
+    store = MemoryStore(clock=deeds.clock.now)
     basket = Basket(
         items=[Item(name="tea", price=decimal.Decimal("1.10"))], due=datetime.date(2026, 2, 3)
     )
@@ -371,7 +366,7 @@ async def test_chance_and_time_are_the_same_in_every_life() -> None:
 
 
 async def test_a_function_is_told_its_history_only_when_something_happens_to_its_run() -> None:
-    store = MemoryStore(clock=clock.now)
+    store = MemoryStore(clock=deeds.clock.now)
     async with engine_on(below, store=store) as engine:
         runs = [await engine.start(below) for _ in range(5)]
         await engine.settle()
@@ -512,7 +507,7 @@ async def more_at_once(ctx: Context) -> None:
 async def test_code_that_does_not_fit_is_told_by_step_recorded_wanted_and_line(
     body: Any, step: str, recorded: str, wanted: str
 ) -> None:
-    store = MemoryStore(clock=clock.now)
+    store = MemoryStore(clock=deeds.clock.now)
     async with engine_on(changing(as_it_was), below, store=store) as engine:
         await engine.start("changing", id="c")
         await engine.skip(seconds=61)
@@ -558,7 +553,7 @@ async def new_way(ctx: Context) -> str:
     [(patience_changed, ["one", "two"]), (new_way, ["one", "two", "later"])],
 )
 async def test_changes_that_fit(body: Any, wanted: list[str]) -> None:
-    store = MemoryStore(clock=clock.now)
+    store = MemoryStore(clock=deeds.clock.now)
     async with engine_on(changing(as_it_was), below, store=store) as engine:
         await engine.start("changing", id="c")
         await engine.skip(seconds=61)

@@ -12,54 +12,21 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Context, Fail, Retry, RunFailed, activity, workflow
+from penstock import Context, Fail, RunFailed, workflow
 from penstock.adapters.memory import MemoryStore
-from penstock.testing.harness import SkipClock, harness
-
-done: list[str] = []
-begun: list[int] = []
-clock = SkipClock()
+from penstock.testing.harness import harness
+from support import deeds
+from support.deeds import begun, done, note, pay, refuse, take_back
 
 
 @pytest.fixture(autouse=True)
 def nothing_done() -> None:
-    global clock
-    clock = SkipClock()
-    done.clear()
-    begun.clear()
+    deeds.forget()
 
 
 def engine_on(store: MemoryStore | None = None) -> Any:
-    store = store or MemoryStore(clock=clock.now)
-    return harness(workflows=WORKFLOWS, activities=ACTIVITIES, store=store, clock=clock)
-
-
-@activity
-async def note(what: str) -> str:
-    done.append(what)
-    return what
-
-
-@activity
-async def take_back(what: str) -> None:
-    done.append(f"undo {what}")
-
-
-@activity(retry=Retry(attempts=5, first=1, jitter=0))
-async def pay(seconds: float, how: str = "pays") -> str:
-    """Told to stop, it pays all the same, stops, or fails."""
-    attempt = penstock.current().job.attempt
-    begun.append(attempt)
-    try:
-        await clock.sleep(1000)
-    except asyncio.CancelledError:
-        await clock.sleep(seconds)
-        if how == "stops":
-            raise
-        if how == "fails":
-            raise ValueError("half way") from None
-    done.append("paid")
-    return "payment"
+    store = store or MemoryStore(clock=deeds.clock.now)
+    return harness(workflows=WORKFLOWS, activities=ACTIVITIES, store=store, clock=deeds.clock)
 
 
 @workflow
@@ -108,7 +75,7 @@ async def parent_of_hasty(ctx: Context, seconds: float, how: str = "pays") -> No
 
 
 WORKFLOWS = [order, in_time, careful, raising, hasty, parent_of_hasty]
-ACTIVITIES = [note, take_back, pay]
+ACTIVITIES = [note, take_back, pay, refuse]
 
 
 async def stopped(function: Any, *args: Any) -> tuple[RunFailed, list[str]]:
@@ -220,7 +187,7 @@ WORKFLOWS.append(in_time_and_clean)
 
 
 async def test_a_process_that_dies_meanwhile_does_not_begin_it_again() -> None:
-    store = MemoryStore(clock=clock.now)
+    store = MemoryStore(clock=deeds.clock.now)
     async with engine_on(store) as engine:
         run = await engine.start(careful, 3600.0, id="c")
         await engine.settle()
@@ -239,12 +206,6 @@ async def test_a_process_that_dies_meanwhile_does_not_begin_it_again() -> None:
 
 
 # --- functions that end, or give a step up, while it is under way ------------------------------------------------
-
-
-@activity
-async def refuse(seconds: float) -> None:
-    await clock.sleep(seconds)
-    raise Fail("no room", code="full")
 
 
 @workflow
@@ -309,7 +270,6 @@ async def moving_on(ctx: Context, seconds: float, stage: int = 1) -> None:
 WORKFLOWS += [
     gathering, grouping, mapping, too_slow, slow_and_well, left_behind, moving_on,
 ]  # fmt: skip
-ACTIVITIES.append(refuse)
 
 
 async def failed(function: Any, *args: Any) -> None:
@@ -365,7 +325,7 @@ async def test_a_function_that_goes_on_as_new_does_not_wait_for_ever() -> None:
 
 @pytest.mark.parametrize(("function", "args"), [(gathering, (20.0,)), (moving_on, (20.0,))])
 async def test_a_process_that_dies_while_a_function_waits_to_end(function: Any, args: Any) -> None:
-    store = MemoryStore(clock=clock.now)
+    store = MemoryStore(clock=deeds.clock.now)
     async with engine_on(store) as engine:
         run = await engine.start(function, *args, id="f")
         await engine.settle()

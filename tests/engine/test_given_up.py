@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from penstock import Fail, RunFailed, activity
+from penstock import RunFailed
 from penstock.adapters.memory import MemoryStore
-from penstock.testing.harness import SkipClock, harness
-
-done: list[str] = []
-clock = SkipClock()
+from penstock.testing.harness import harness
+from support import deeds
+from support.deeds import done, pay, refuse, take_back
 
 
 @pytest.fixture(autouse=True)
 def nothing_done() -> None:
-    global clock
-    clock = SkipClock()
-    done.clear()
-
-
-@activity
-async def pay(seconds: float) -> str:
-    """Told to stop, it pays all the same."""
-    try:
-        await clock.sleep(1000)
-    except asyncio.CancelledError:
-        await clock.sleep(seconds)
-    done.append("paid")
-    return "payment"
-
-
-@activity
-async def refuse() -> None:
-    await clock.sleep(1)
-    raise Fail("no", code="refused")
-
-
-@activity
-async def take_back(what: str) -> None:
-    done.append(f"undo {what}")
+    deeds.forget()
 
 
 def order(seconds: float) -> str:
@@ -49,16 +23,16 @@ def order(seconds: float) -> str:
 id: order
 tasks:
   pay: {{do: pay, inputs: {{seconds: {{value: {seconds}}}}}, compensate: {{activity: take_back, inputs: {{what: {{from: pay}}}}}}}}
-  refuse: {{do: refuse}}
+  refuse: {{do: refuse, inputs: {{seconds: {{value: 1}}}}}}
 """
 
 
 def engine_on(store: MemoryStore) -> Any:
-    return harness(activities=[pay, refuse, take_back], store=store, clock=clock)
+    return harness(activities=[pay, refuse, take_back], store=store, clock=deeds.clock)
 
 
 async def ended(seconds: float) -> RunFailed:
-    async with engine_on(MemoryStore(clock=clock.now)) as engine:
+    async with engine_on(MemoryStore(clock=deeds.clock.now)) as engine:
         await engine.register(order(seconds))
         run = await engine.start("order", {})
         with pytest.raises(RunFailed) as failed:
@@ -69,19 +43,19 @@ async def ended(seconds: float) -> RunFailed:
 async def test_what_is_done_though_another_task_failed_is_undone_before_the_run_ends() -> None:
     failed = await ended(2.0)
 
-    assert (failed.status, failed.failure.code) == ("FAILED", "refused")
+    assert (failed.status, failed.failure.code) == ("FAILED", "full")
     assert done == ["paid", "undo payment"]
 
 
 async def test_what_does_not_hear_is_given_up_after_its_grace() -> None:
     failed = await ended(500.0)
 
-    assert (failed.status, failed.failure.code) == ("FAILED", "refused")
+    assert (failed.status, failed.failure.code) == ("FAILED", "full")
     assert "undo payment" not in done
 
 
 async def test_the_run_says_what_it_waits_for() -> None:
-    async with engine_on(MemoryStore(clock=clock.now)) as engine:
+    async with engine_on(MemoryStore(clock=deeds.clock.now)) as engine:
         await engine.register(order(20.0))
         run = await engine.start("order", {})
         await engine.skip(seconds=2)
