@@ -1,8 +1,10 @@
 """Activities that leave a trace: noted, paid though they were told to stop, refused, taken back; on a clock that skips.
 
-@pytest.fixture(autouse=True)
-def nothing_done() -> None:
-    deeds.forget()
+    @pytest.fixture(autouse=True)
+    def nothing_done() -> None:
+        deeds.forget()
+
+Each file that uses them begins its tests so.
 """
 
 from __future__ import annotations
