@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.core.turn import Turn
 from penstock.core.values import encode
 from penstock.engine import points
 from penstock.engine.errands import AGAIN_SECONDS
 from penstock.engine.history import Entry
+from penstock.engine.holding import Taken
 from penstock.engine.inbox import Item, abandon
 from penstock.engine.sizes import COMMIT_BYTES_MAX, Packing, bytes_of
 from penstock.errors import Fenced, PenstockError, RevisionConflict, StoreError
@@ -33,9 +33,6 @@ log = logging.getLogger("penstock.engine")
 BATCH_RUNS_MAX = 1000
 TRIES_MAX = 100
 """Times that a command is decided anew because another writer was first."""
-
-Taken = tuple[str, Entry, list[Item], Turn, list[Any]]
-"""A run whose turn was taken: what it was, what was asked, what came of it, what was read."""
 
 
 class Commits:
@@ -89,7 +86,7 @@ class Commits:
         ready, mail = self._inbox.ready, self._inbox.mail
         batch: list[tuple[str, list[Item]]] = []
         absent: list[str] = []
-        heavy, put_off = self._inbox.heavy, list[str]()
+        heavy, put_off, holding = self._inbox.heavy, list[str](), engine.holding
         while ready and len(batch) < BATCH_RUNS_MAX:
             run_id = ready.popleft()
             if heavy.sizes and not heavy.takes(run_id):
@@ -102,7 +99,7 @@ class Commits:
             if not items:
                 continue
             batch.append((run_id, items))
-            if run_id not in self._cache:
+            if run_id not in self._cache and not (holding and holding.has(run_id, items)):
                 first = items[0]
                 if first.tries or not isinstance(first.command, c.StartRun):
                     absent.append(run_id)
@@ -137,19 +134,28 @@ class Commits:
         appends: list[Append] = []
         taken: list[Taken] = []
         size, packing, take_turn = 0, Packing(), self._engine.turns.take
+        holding = self._engine.holding
         for place, (run_id, items) in enumerate(batch):
-            made = await take_turn(run_id, items)
-            if made is None:
-                continue
-            entry, outcome, readings, items = made
+            held = holding.take(run_id, items) if holding else None
+            if held is not None:
+                entry, outcome, readings = held.entry, held.outcome, []
+            else:
+                made = await take_turn(run_id, items)
+                if made is None:
+                    continue
+                entry, outcome, readings, items = made
             if outcome.events:
+                payloads: list[bytes] = []
+                blobs: dict[bytes, bytes] = {}
                 try:
-                    payloads = [plain_event(event) for event in outcome.events]
-                    gain = sum(map(len, payloads))
-                    blobs: dict[bytes, bytes] = {}
-                    if gain >= PACK_FROM_BYTES:
-                        payloads, blobs = await packing.pack(outcome.events, payloads, gain)
-                        gain = bytes_of(payloads, blobs)
+                    if held is not None:
+                        gain = bytes_of(held.append.payloads, held.append.blobs)
+                    else:
+                        payloads = [plain_event(event) for event in outcome.events]
+                        gain = sum(map(len, payloads))
+                        if gain >= PACK_FROM_BYTES:
+                            payloads, blobs = await packing.pack(outcome.events, payloads, gain)
+                            gain = bytes_of(payloads, blobs)
                 except Exception as error:
                     self.turn_failed(run_id, items, error)
                     continue
@@ -160,7 +166,9 @@ class Commits:
                         return
                     appends, taken, size = [], [], 0
                 try:
-                    appends.append(self._append_with(entry, payloads, blobs))
+                    appends.append(
+                        self._append_with(entry, payloads, blobs) if held is None else held.append
+                    )
                 except Exception as error:
                     self.turn_failed(run_id, items, error)
                     continue
@@ -181,6 +189,7 @@ class Commits:
             try:
                 results = await engine.store.append(appends)
             except StoreError as error:
+                engine.holding.hold(taken, appends)
                 self.store_failed([(run_id, items) for run_id, _, items, _, _ in taken], error)
                 return False
             if points.reach is not None:
@@ -306,14 +315,18 @@ class Commits:
             self._inbox.post(run_id, Item(None))
 
     def store_failed(self, taken: Sequence[tuple[str, list[Item]]], error: StoreError) -> None:
-        """Nothing was written. Callers are told; what nobody waits for is kept and tried again."""
+        """Nothing was written. Callers are told; what nobody waits for is kept and tried again. What is in memory is as it
+        is on disk: what was decided and not written left it (`engine/holding.py`)."""
         told = all(item.future is not None for _, items in taken for item in items)
         log.log(
             logging.INFO if told else logging.ERROR, "store.failed", extra={"error": str(error)}
         )
         again = self.again
+        if (
+            not again
+        ):  # else all of it is tried again together, once for however many commits have failed
+            self._engine.timers.after(AGAIN_SECONDS, self.post_again)
         for run_id, items in taken:
-            self._cache.pop(run_id, None)
             for item in items:
                 if item.future is not None:
                     if not item.future.done():
@@ -321,7 +334,6 @@ class Commits:
                 elif item.command is not None:
                     again.append((run_id, item))
             again.append((run_id, Item(None)))  # one, however often the store has failed
-        self._engine.timers.after(AGAIN_SECONDS, self.post_again)
 
     def post_again(self) -> None:
         """What the store could not take is tried once more."""

@@ -27,6 +27,7 @@ from penstock.engine.errands import Errands
 from penstock.engine.following import Following
 from penstock.engine.forecast import Forecast
 from penstock.engine.history import Entry, History
+from penstock.engine.holding import Holding
 from penstock.engine.inbox import Inbox, Item, Reader
 from penstock.engine.inside import Inside
 from penstock.engine.known import Known
@@ -129,6 +130,7 @@ class Engine:
         self.known = Known(self)
         self.turns = Turns(self)
         self.effects = Effects(self)
+        self.holding = Holding(self)
         self.commits = Commits(self)
         self.stopping = self._drained = False
         self._task: asyncio.Task[None] | None = None
@@ -236,6 +238,7 @@ class Engine:
         self.routing.clear()
         self.cache.clear()
         self.programs.clear()
+        self.holding.clear()
         self.newest.clear()
 
     def renewed(self, until: float) -> None:

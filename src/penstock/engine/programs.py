@@ -159,6 +159,11 @@ class Programs:
         elif flow.program is not None:
             flow.program.close()
 
+    def goes_on(self, run_id: str, flow: Flow) -> bool:
+        """The function of the flow, if it has one here, was not told anything for others meanwhile."""
+        program, kept = flow.program, self._kept.get(run_id)
+        return program is None or (kept is not None and kept[1] is program)
+
     def let_go(self, run_id: str, flow: Flow) -> None:
         """The turn came to nothing: a function that was begun or told for it alone ends with it."""
         program, kept = flow.program, self._kept.get(run_id)

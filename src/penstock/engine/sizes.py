@@ -7,7 +7,7 @@ compress and to hash a large payload takes longer than all else in a turn: a thr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.model.codec import stored_event
 from penstock.model.events import Event
@@ -42,7 +42,7 @@ def _packed(events: Sequence[Event], plain: list[bytes]) -> tuple[list[bytes], d
     return [stored_event(e, p, blobs) for e, p in zip(events, plain, strict=True)], blobs
 
 
-def bytes_of(payloads: Iterable[bytes], blobs: dict[bytes, bytes]) -> int:
+def bytes_of(payloads: Iterable[bytes], blobs: Mapping[bytes, bytes]) -> int:
     return sum(map(len, payloads)) + sum(map(len, blobs.values()))
 
 
