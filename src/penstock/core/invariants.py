@@ -5,7 +5,6 @@ Nothing here is needed to run: it says again, from another side, what `core/flow
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from penstock.core.flow import Flow
@@ -102,15 +101,15 @@ def _scopes(flow: Flow, tasks: Tasks) -> Iterator[str]:
             yield f"scope `{path}` has another path than its owner gives it"
         if not scope.open and run.stopping is None:
             yield f"nothing is open in scope `{path}`, and it has not ended"
-    inside = Counter(
-        flow.key(scope.parent, scope.owner)
-        for scope in run.scopes.values()
-        if scope.parent is not None
-    )
+    inside: dict[str, int] = {}
+    for scope in run.scopes.values():
+        if scope.parent is not None:
+            key = flow.key(scope.parent, scope.owner)
+            inside[key] = inside.get(key, 0) + 1
     for key, _, node, state in tasks:
         holds = node.body is not None or node.loop is not None
-        if holds and state.status == RUNNING and state.map is None and inside[key] != 1:
-            yield f"`{key}` runs with {inside[key]} scopes"
+        if holds and state.status == RUNNING and state.map is None and inside.get(key) != 1:
+            yield f"`{key}` runs with {inside.get(key, 0)} scopes"
 
 
 def _waits(flow: Flow, tasks: Tasks) -> Iterator[str]:
@@ -145,10 +144,13 @@ def _mutexes(flow: Flow, tasks: Tasks) -> Iterator[str]:
     run = flow.run
     if run.stopping is not None:
         return
-    queued = Counter(key for queue in run.mutexes.values() for key in queue)
+    queued: dict[str, int] = {}
+    for queue in run.mutexes.values():
+        for key in queue:
+            queued[key] = queued.get(key, 0) + 1
     for key, _, node, state in tasks:
-        if node.type == "mutex" and state.status in OPEN_TASK and queued[key] != 1:
-            yield f"mutex task `{key}` stands {queued[key]} times in line"
+        if node.type == "mutex" and state.status in OPEN_TASK and queued.get(key) != 1:
+            yield f"mutex task `{key}` stands {queued.get(key, 0)} times in line"
     for name, queue in run.mutexes.items():
         for place, key in enumerate(queue):
             try:

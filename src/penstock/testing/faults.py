@@ -224,14 +224,14 @@ class FaultyStore:
         if name in PLAIN:
             return method
 
-        async def ask(*args: Any, **named: Any) -> Any:
-            return await self._ask(name, method, *args, **named)
+        def ask(*args: Any, **named: Any) -> Awaitable[Any]:
+            return self._ask(name, method, *args, **named)
 
         setattr(self, name, ask)
         return ask
 
-    async def append(self, appends: Sequence[Append]) -> list[Appended | Exception]:
-        return await self._ask("append", self._commit, appends)
+    def append(self, appends: Sequence[Append]) -> Awaitable[list[Appended | Exception]]:
+        return self._ask("append", self._commit, appends)
 
     async def _commit(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         node = self._node

@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_new = object.__new__
 
 STEP_SECONDS = 0.00002
 """How long one step takes: timers come due while others are at work."""
@@ -249,8 +250,21 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return self._now
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Step:
-        step = Step(callback, args, context)
-        self._put(step)
+        step = _new(
+            Step
+        )  # as it does itself, and `_put` once more: most that happens comes by here
+        if context is None:
+            context = copy_context()
+        step._callback, step._args, step._context = callback, args, context  # pyright: ignore
+        step._cancelled = False  # pyright: ignore
+        place = context.get(PLACE, WORLD)
+        if place.alive:
+            ready = place.ready
+            if not ready and not place.stalled:
+                self._busy.append(place)
+            ready.append(step)
+        else:
+            self._buried.append(step)
         return step
 
     call_soon_threadsafe = call_soon

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from itertools import count
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from penstock.adapters.memory import MemoryStore
 from penstock.adapters.sqlite import ownership
@@ -211,8 +212,7 @@ class SqliteDisk:
         self._token: int | None = None
         """Of the newest owner, unless somebody has claimed the database since it was read."""
         shutil.copyfile(_template(folder), self.path)
-        self._keeper = sqlite3.connect(self.path)
-        self._keeper.execute("SELECT count(*) FROM runs").fetchone()
+        self._keeper = self._kept()
 
     @property
     def path(self) -> str:
@@ -225,10 +225,17 @@ class SqliteDisk:
         store.connection_class = self._lend  # type: ignore[assignment]
         return store
 
-    def _lend(self, *where: Any, cached_statements: int, **named: Any) -> Shaky:
+    def _kept(self) -> sqlite3.Connection:
+        db = sqlite3.connect(_alone(self.path), uri=True)
+        db.execute("SELECT count(*) FROM runs").fetchone()
+        return db
+
+    def _lend(self, path: str, *, cached_statements: int, **named: Any) -> Shaky:
         """A connection that the process before has left, if there is one."""
         if not self._idle or not cached_statements:
-            db = self._connections(*where, cached_statements=cached_statements, **named)
+            db = self._connections(
+                _alone(path), uri=True, cached_statements=cached_statements, **named
+            )
             db.lent = bool(cached_statements)
             return db
         db = self._idle.pop()
@@ -246,10 +253,13 @@ class SqliteDisk:
         self._idle.append(db)
         return True
 
-    def _close_idle(self) -> None:
+    def _close_all(self, path: str) -> None:
+        """The file is gone first: the last one to close would copy a log back that nobody reads any more."""
+        _remove(path)
         for db in self._idle:
             db.close()
         self._idle.clear()
+        self._keeper.close()
 
     def crashed(self, store: ShakySqlite) -> None:
         store.dead()
@@ -262,14 +272,11 @@ class SqliteDisk:
         store went on, so that nothing of them is lost; what an unsynced file loses is tried in `tests/crash`."""
         before = self.path
         self._lives += 1
-        self._close_idle()
         for end in ("", "-wal"):
             if os.path.exists(before + end):
                 shutil.copyfile(before + end, self.path + end)
-        self._keeper.close()
-        _remove(before)
-        self._keeper = sqlite3.connect(self.path)
-        self._keeper.execute("SELECT count(*) FROM runs").fetchone()
+        self._close_all(before)
+        self._keeper = self._kept()
         return []
 
     def claimed(self) -> None:
@@ -294,9 +301,12 @@ class SqliteDisk:
         return self._keeper.execute(text, given).fetchall()
 
     def close(self) -> None:
-        self._close_idle()
-        self._keeper.close()
-        _remove(self.path)
+        self._close_all(self.path)
+
+
+def _alone(path: str) -> str:
+    """No other process has the file: SQLite need not ask the kernel for its locks, those between connections are its own."""
+    return f"file:{quote(path)}?vfs=unix-excl"
 
 
 _templates: dict[str, str] = {}
