@@ -51,7 +51,7 @@ class Verdict:
     events: Counter[str] = field(default_factory=Counter[str])
     """What there is in the histories, by type."""
     lost: list[str] = field(default_factory=list[str])
-    """Acknowledged, and not there."""
+    """Acknowledged, or done in the life that nobody ended, and not there."""
     repeated: list[str] = field(default_factory=list[str])
     """Begun again though its result was recorded, or under the same number."""
     stuck: list[str] = field(default_factory=list[str])

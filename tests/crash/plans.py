@@ -64,7 +64,8 @@ def plans(
             recovering and not name.startswith("recovery.") and not second.get(name)
         ):
             # Only attempts that were lost twice are recorded before they begin.
-            twice = [{"kill": "append.after:12"}, {"kill": "dispatch.after:8"}]
+            lost = "stored.task_lost:1>dispatch.after:1"
+            twice = [{"kill": "append.after:12"}, {"kill": lost}]
             yield f"{name}:1", [*twice, {"kill": f"{name}:1"}]
             continue
         if recovering:

@@ -143,7 +143,7 @@ def _wanted(story: Story) -> str:
 
 
 LEGEND = """\
-acknowledged: commands that were answered        lost: of those, not there afterwards
+acknowledged: commands that were answered        lost: of those, or of what the last life did, not there afterwards
 executions: activities that began                repeated: begun again though the result was recorded, or under one number
 interrupted: attempts that a kill cut off        stuck: runs or attempts that do not go on
                                                  poisoned: tasks given up as deadly; wrong: results, histories, order of undo
