@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import activity
+from penstock import Context, activity, workflow
 from penstock.engine.erasure import KIND
+from penstock.model.codec import encode_event
 from penstock.testing.harness import Harness, harness
 from support.stores import Make
 
@@ -170,3 +171,52 @@ async def test_an_erased_run_cannot_go_on(engine: Harness) -> None:
     with pytest.raises(penstock.PenstockError) as caught:
         await run.reset(1, token="any", reason="again")
     assert caught.value.code == "run-erased"
+
+
+@workflow
+async def greets(ctx: Context, name: str) -> str:
+    ctx.undo(greet, name)
+    ctx.set_attributes({"name": name})
+    ctx.publish("greeting", name)
+    ctx.side_effect(lambda: name)
+    update = await ctx.update("say")
+    assert update is not None
+    update.answer(name)
+    update = await ctx.update("say")
+    assert update is not None
+    update.refuse(f"not {name}")
+    said = await ctx.call(greet, await ctx.call(greet, name * 20))
+    await ctx.child(gives_up, name)
+    return said
+
+
+@workflow
+async def gives_up(ctx: Context, name: str) -> None:
+    raise RuntimeError(f"no {name}")
+
+
+async def test_a_run_of_a_function_is_erased_and_still_read(make_store: Make) -> None:
+    async with harness(
+        activities=[greet], workflows=[greets, gives_up], store=make_store()
+    ) as engine:
+        run = await engine.start(greets, SECRET, id="one")
+        assert await run.update("say", SECRET) == SECRET
+        with pytest.raises(penstock.Rejected, match=f"not {SECRET}"):
+            await run.update("say", SECRET)
+        with pytest.raises(penstock.RunFailed, match=SECRET):
+            await run.result()
+        before = await run.show()
+        for id in ("one", "one/child:gives_up#1"):
+            assert await engine.data.erase(id, by="clerk", reason="asked for") > 0
+            gone = await engine.get(id)
+            history = [encode_event(item.event) for item in await gone.history()]
+            assert SECRET.encode() not in b"".join(history)
+            shown = await gone.show()
+            assert SECRET not in repr(shown)
+            assert shown.status == "FAILED"
+            assert await engine.audit(id) == []
+            with pytest.raises(penstock.RunFailed, match="erased"):
+                await gone.result()
+        after = await run.show()
+        assert after.execution_path == before.execution_path
+        assert [task.status for task in after.tasks] == [task.status for task in before.tasks]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.functions import FUNCTION
 from penstock.engine.bundle import WholeRun
 from penstock.errors import NotFound, Rejected, RevisionConflict
 from penstock.model.codec import decode_event
@@ -110,7 +111,7 @@ async def _erase(
     blobs: list[bytes] = []
     for each in left:
         event = decode_event(each.payload)
-        payloads[each.seq] = erased(each.payload, scrubbed(event))
+        payloads[each.seq] = erased(each.payload, scrubbed(event, function=row.version == FUNCTION))
         blobs += [bytes.fromhex(digest) for digest, _ in event.beside.values()]
     await engine.store.erase(row.key, payloads, blobs=blobs, attributes=whole)
     return len(left)
@@ -160,7 +161,12 @@ async def applied(store: Store, whole: WholeRun) -> WholeRun:
         if each.seq in wanted and not is_erased(each.payload):
             event = decode_event(each.payload)
             gone |= {bytes.fromhex(digest) for digest, _ in event.beside.values()}
-            each = replace(each, payload=erased(each.payload, scrubbed(event)))
+            each = replace(
+                each,
+                payload=erased(
+                    each.payload, scrubbed(event, function=whole.row.version == FUNCTION)
+                ),
+            )
         events.append(each)
     row = whole.row
     if len(wanted) >= row.revision:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from penstock.model.events import ENCODER, Event
 from penstock.model.failure import Failure
+from penstock.model.intents import DECODER, Break, Intent, Reply, Tag
 
 GONE = "<erased>"
 _GONE = Raw(msgspec.json.encode(GONE))
@@ -23,6 +24,7 @@ _EMPTY: dict[str, Any] = {
     "logs": (),
     "metadata": {},
     "attributes": {},
+    "values": {},
     "undo": [],
     "reason": "",
     "beside": {},
@@ -30,13 +32,16 @@ _EMPTY: dict[str, Any] = {
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)\Z")
 
 
-def scrubbed(event: Event) -> bytes:
-    """The event without its payloads, as JSON."""
+def scrubbed(event: Event, *, function: bool) -> bytes:
+    """The event, of a workflow function's run or of a definition's, without its payloads, as JSON."""
+    outcome = _wants if function else _outcome
     fields = event.__struct_fields__
     changes: dict[str, Any] = {name: value for name, value in _EMPTY.items() if name in fields}
     changes |= {name: _GONE for name in fields if isinstance(getattr(event, name), Raw)}
-    changes["outcomes"] = [Raw(msgspec.json.encode(_outcome(raw))) for raw in event.outcomes]
+    changes["outcomes"] = [Raw(msgspec.json.encode(outcome(raw))) for raw in event.outcomes]
     changes["faults"] = {place: _failure(fault) for place, fault in event.faults.items()}
+    if getattr(event, "refused", ""):
+        changes["refused"] = GONE  # that it was stays
     failure = getattr(event, "failure", None)
     if failure is not None:
         changes["failure"] = _failure(failure)
@@ -46,6 +51,28 @@ def scrubbed(event: Event) -> bytes:
 def _failure(failure: Failure) -> Failure:
     cause = None if failure.cause is None else _failure(failure.cause)
     return Failure(code=failure.code, message=GONE, type=failure.type, key=failure.key, cause=cause)
+
+
+def _wants(raw: Raw) -> list[Intent]:
+    """Which steps the function wanted stays; with what goes."""
+    return [_intent(each) for each in DECODER.decode(raw)]
+
+
+def _intent(intent: Intent) -> Intent:
+    fields = intent.__struct_fields__
+    changes: dict[str, Any] = {
+        name: _GONE for name in fields if isinstance(getattr(intent, name), Raw)
+    }
+    match intent:
+        case Break():
+            changes["failure"] = _failure(intent.failure)
+        case Tag():
+            changes["values"] = {}
+        case Reply() if intent.refused:
+            changes["refused"] = GONE
+        case _:
+            pass
+    return replace(intent, **changes)
 
 
 def _outcome(raw: Raw) -> Any:
