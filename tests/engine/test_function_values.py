@@ -254,3 +254,74 @@ async def test_a_task_that_leaves_the_process_ends_its_run_alone(what: str, type
         assert failed.value.failure.type == type
         await told_again(run, leaves)
         assert await engine.finish(other) == "name-invalid"
+
+
+@activity
+async def found() -> dict[str, Any]:
+    return {"total": None, "scores": {"1": 2}, "lines": [{"sku": "gasket"}]}
+
+
+def as_it_came(value: dict[str, Any]) -> None:
+    pass
+
+
+def changed(value: dict[str, Any]) -> None:
+    value["lines"][0]["sku"] = "blade"
+
+
+def not_a_number(value: dict[str, Any]) -> None:
+    value["total"] = math.nan
+
+
+def number_keys(value: dict[str, Any]) -> None:
+    value["scores"] = {1: 2}
+
+
+CHANGES = {each.__name__: each for each in (as_it_came, changed, not_a_number, number_keys)}
+
+
+@workflow
+async def passes_on(ctx: Context, how: str) -> dict[str, Any]:
+    value = await ctx.call(found)
+    CHANGES[how](value)
+    value = await ctx.call(charge, value)
+    CHANGES[how](value)
+    return value
+
+
+@pytest.mark.parametrize("guard", [True, False])
+@pytest.mark.parametrize("how", CHANGES)
+async def test_what_came_is_passed_on_as_it_is_then(how: str, guard: bool) -> None:
+    wanted = await found()
+    async with harness(workflows=[passes_on], activities=[found, charge], guard=guard) as engine:
+        run = await engine.start(passes_on, how)
+        if how == "not_a_number" or how == "number_keys":
+            with pytest.raises(
+                RunFailed, match="total.* is nan" if how == "not_a_number" else "keys must be text"
+            ):
+                await run.result()
+            return
+        CHANGES[how](wanted)
+        assert await run.result() == wanted
+        assert done == [wanted]
+        await told_again(run, passes_on)
+
+
+async def test_what_gives_the_json_that_came_is_not_looked_at_again_but_in_tests() -> None:
+    @activity
+    async def scored() -> dict[str, Any]:
+        return {"scores": {"1": 2}}
+
+    @workflow
+    async def numbered(ctx: Context) -> Any:
+        value = await ctx.call(scored)
+        value["scores"] = {1: 2}
+        return await ctx.call(charge, value)
+
+    async with harness(workflows=[numbered], activities=[scored, charge]) as engine:
+        run = await engine.start(numbered)
+        with pytest.raises(RunFailed, match="keys must be text"):
+            await run.result()
+    async with harness(workflows=[numbered], activities=[scored, charge], guard=False) as engine:
+        run = await engine.start(numbered)
+        assert await run.result() == {"scores": {"1": 2}}

@@ -23,6 +23,7 @@ from penstock.model.events import AttributesChanged, Published, RunCompleted, Si
 from penstock.model.failure import Failure
 from penstock.model.run import (
     CANCELLED,
+    CLOSED,
     COMPLETED,
     FAILED,
     OPEN_TASK,
@@ -47,6 +48,8 @@ FUNCTION = "function"
 ADVANCES_MAX = 10_000
 """Times that one event may tell a function something: it takes letters that are there already without waiting."""
 DEPTH_MAX = 64
+STEPS_KEPT = 64
+"""Steps of a function that all of its runs share: those of a long run would fill the memory."""
 GRACE_SECONDS = 30.0
 UNDO_RETRY = Retry(attempts=4, first=2.0, factor=2.0, maximum=60.0, jitter=0.0)
 _NO_TIMEOUTS = Timeouts()
@@ -119,7 +122,7 @@ class Step(PlainStep):
 class FunctionPlan(Plan):
     """What all runs of one workflow function have in common."""
 
-    __slots__ = ("_shapes", "plain")
+    __slots__ = ("_plain", "_shapes", "steps")
 
     function = True
 
@@ -129,8 +132,10 @@ class FunctionPlan(Plan):
         )
         self.version = FUNCTION
         self._shapes: dict[Any, Shape] = {}
-        self.plain: dict[str, Shape] = {}
+        self._plain: dict[str, Shape] = {}
         """Of steps about which nothing is said, by activity."""
+        self.steps: dict[str, PlainStep] = {}
+        """Such steps by id: one object for all runs, as of a definition's nodes."""
 
     def shape(self, step: i.Call) -> Shape:
         """One object for all steps that are executed alike."""
@@ -140,8 +145,15 @@ class FunctionPlan(Plan):
             found = self._shapes[key] = Shape(step.activity)
         return found
 
-    def plain_shape(self, step: i.Call) -> Shape:
-        made = self.plain[step.activity] = self.shape(step)
+    def plain_step(self, id: str, step: i.Call) -> PlainStep:
+        """Of a step about which nothing is said."""
+        activity = step.activity
+        shape = self._plain.get(activity)
+        if shape is None:
+            shape = self._plain[activity] = self.shape(step)
+        made = PlainStep(id, shape)
+        if len(self.steps) < STEPS_KEPT:
+            self.steps[id] = made
         return made
 
     def takes(self, signal: str) -> bool:
@@ -168,7 +180,7 @@ class RunScope:
 class RunPlan:
     """The plan of one run of a function: it grows and shrinks with the run's steps."""
 
-    __slots__ = ("base", "definition", "on_bus", "publishes", "queued", "scopes")
+    __slots__ = ("_steps", "base", "definition", "nodes", "on_bus", "publishes", "queued", "scopes")
 
     function = True
     awaits = False
@@ -176,9 +188,10 @@ class RunPlan:
     version = FUNCTION
 
     def __init__(self, base: FunctionPlan, run: Run) -> None:
-        self.base, self.definition = base, base.definition
+        self.base, self.definition, self._steps = base, base.definition, base.steps
         self.queued = self.publishes = self.on_bus = False
-        self.scopes = {"": RunScope()}
+        inside = RunScope()
+        self.nodes, self.scopes = inside.nodes, {"": inside}
         scope = run.scopes.get("")
         if scope is not None:
             for id, state in scope.tasks.items():
@@ -197,13 +210,15 @@ class RunPlan:
             and step.priority is None
             and not step.undo
         ):
-            shape = self.base.plain.get(step.activity) or self.base.plain_shape(step)
-            plain = self.scopes[""].nodes[id] = PlainStep(id, shape)
+            plain = self._steps.get(id)
+            if plain is None or plain.config["activity"] != step.activity:
+                plain = self.base.plain_step(id, step)
+            self.nodes[id] = plain
             return plain
         node = Step(self.base, id, step)
         if node.queue is not None or node.priority is not None:
             self.queued = True
-        self.scopes[""].nodes[id] = node
+        self.nodes[id] = node
         return node
 
 
@@ -242,7 +257,8 @@ def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
         output, id = state.output, node.id
         if not state.told:
             run.heard.append(i.Heard("done", id, output, 0 if output is not None else state.ref))
-        del scope.tasks[id], flow.plan.scopes[""].nodes[id]
+        plan: Any = flow.plan
+        del scope.tasks[id], plan.nodes[id]
     if run.answer is None and run.next_input is None:
         flow.checks.clear()  # nothing open is not the end: the function says what is
 
@@ -330,7 +346,7 @@ def quiet(flow: Flow) -> None:
 def advance(flow: Flow) -> None:
     """Tell the function what it has not heard, and do what it wants, until it waits."""
     run = flow.run
-    if run.stopping is not None or run.closed:
+    if run.stopping is not None or run.status in CLOSED:
         run.heard.clear()
         return
     for _ in range(ADVANCES_MAX):
@@ -358,7 +374,10 @@ def advance(flow: Flow) -> None:
         run.heard = []  # the program has the other
         run.advanced = flow.seq
         for each in wanted:
-            _do(flow, each)
+            if type(each) is i.Call:
+                _call(flow, each)
+            else:
+                _do(flow, each)
         if flow.checks or run.stopping is not None or run.dues:
             flow.drain()
         if run.stopping is not None:
@@ -392,17 +411,27 @@ def _told(flow: Flow) -> Told:
     return Told(flow.at, flow.seq, heard, outputs)
 
 
+def _call(flow: Flow, call: i.Call) -> None:
+    run, key = flow.run, call.key
+    scope = run.scopes[""]
+    state = scope.tasks[key] = TaskState(
+        status=SCHEDULED, attempt=1, scheduled_at=flow.at, step=call
+    )
+    plan: Any = flow.plan
+    plan.add(key, call)
+    scope.open += 1  # as `enter` does
+    run.active += 1
+    flow.effects.append(Execute(key, 1))
+    if call.timeouts is not None and call.timeouts.task is not None:
+        state.deadline = flow.counted(flow.at + call.timeouts.task)
+        flow.due(state.deadline, key)
+
+
 def _do(flow: Flow, intent: i.Intent) -> None:
     run = flow.run
     match intent:
         case i.Call():
-            scope, _, state = _begin(flow, intent)
-            flow.enter(scope, state, SCHEDULED)
-            state.attempt = 1
-            flow.effects.append(Execute(intent.key, 1))
-            if intent.timeouts is not None and intent.timeouts.task is not None:
-                state.deadline = flow.counted(flow.at + intent.timeouts.task)
-                flow.due(state.deadline, intent.key)
+            _call(flow, intent)
         case i.Finish():
             run.answer = bytes(intent.output)
             _leave(flow, {} if run.parent is None else _still_to_end(flow, intent))
@@ -553,6 +582,8 @@ def _still_to_end(flow: Flow, end: i.Break | i.Continue | i.Finish) -> dict[str,
 def _give_up_steps(flow: Flow, but: Collection[str] = ()) -> None:
     """The function has ended: what it left open is not waited for."""
     scope = flow.run.scopes[""]
+    if not scope.tasks:
+        return
     for id, state in list(scope.tasks.items()):
         if id in but:
             continue

@@ -208,6 +208,9 @@ class LocalRuns:
         if version == FUNCTION or (
             version is None and engine.functions.plan(definition) is not None
         ):
+            plan = engine.plans.get((definition, FUNCTION))
+            if plan is not None and engine.functions.plan(definition) is not None:
+                return FUNCTION, plan
             return FUNCTION, await engine.known.plan(definition)
         if version is None:
             newest = engine.newest.get(definition)

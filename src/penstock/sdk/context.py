@@ -28,7 +28,7 @@ from penstock.ports.arguments import check, clean
 from penstock.sdk.functions import workflow_of
 from penstock.sdk.marks import ATTRIBUTE as WORKFLOW
 from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Step, Update, here
-from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
+from penstock.sdk.values import decoder_of_hint, encode_come, encode_value, result_decoder
 from penstock.sdk.workflow import name_of, names_of, seconds_of
 
 if TYPE_CHECKING:
@@ -92,28 +92,28 @@ class Context:
         undo_retry: Retry | None = None, **named: Any,
     ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
 
-    def call(
-        self, activity: Any, /, *args: Any, undo: Any = None, retry: Retry | None = None,
-        timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
-        undo_retry: Retry | None = None, **named: Any,
-    ) -> Any:  # fmt: skip
+    def call(self, activity: Any, /, *args: Any, **named: Any) -> Any:
         """Execute an activity: its result, or StepFailed once it has failed for good.
 
         `undo` is an activity that takes it back, called with the result if the run fails or is cancelled later. `retry`
         and `timeout` (of one attempt; `Timeouts` for the others) take the place of the activity's own."""
         program = self._program
-        name, read = _known(activity)
-        given = args if not named else _arguments(activity, args, named)
-        if retry is not None or queue is not None or priority is not None or undo_retry is not None:
-            _check_options(retry, undo_retry, queue, priority)
-        count = program.counts[name] = program.counts.get(name, 0) + 1
-        step = i.Call(
-            f"{name}#{count}", name, Raw(encode_value(given)),
-            None if retry is None else _as_stored(retry), None if timeout is None else _timeouts(timeout), queue,
-            priority, "" if undo is None else _known(undo)[0],
-            None if undo_retry is None else _as_stored(undo_retry),
-        )  # fmt: skip
         frame = _frame(1)  # as `here` does
+        if named:
+            step, read = _call(program, activity, args, **named)
+            return Step(program, step, read, (frame.f_code, frame.f_lineno))
+        # As most calls are, without a call of Python's for it: the hot path.
+        try:
+            name, read = _looked_at(activity)
+        except TypeError:
+            raise _no_activity(activity) from None
+        count = program.counts[name] = program.counts.get(name, 0) + 1
+        came = program.came
+        if came is not None and len(args) == 1 and args[0] is came[0]:
+            raw = encode_come(args, came)
+        else:
+            raw = encode_value(args)
+        step = i.Call(f"{name}#{count}", name, Raw(raw))
         return Step(program, step, read, (frame.f_code, frame.f_lineno))
 
     def map(
@@ -358,6 +358,24 @@ class Context:
 def _started(raw: bytes) -> str:
     """The id of a run that was started and is not waited for."""
     return msgspec.json.decode(raw)["run"]
+
+
+def _call(
+    program: Replay, activity: Any, args: tuple[Any, ...], *, undo: Any = None, retry: Retry | None = None,
+    timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
+    undo_retry: Retry | None = None, **named: Any,
+) -> tuple[i.Call, Read]:  # fmt: skip
+    """A call about which something is said, or with names."""
+    name, read = _known(activity)
+    given = _arguments(activity, args, named) if named else args
+    if retry is not None or queue is not None or priority is not None or undo_retry is not None:
+        _check_options(retry, undo_retry, queue, priority)
+    key = program.key(name)  # before all else that may be refused, as in histories from before
+    step = i.Call(
+        key, name, Raw(encode_value(given)), None if retry is None else _as_stored(retry), None if timeout is None else _timeouts(timeout),
+        queue, priority, "" if undo is None else _known(undo)[0], None if undo_retry is None else _as_stored(undo_retry),
+    )  # fmt: skip
+    return step, read
 
 
 def _known(activity: Any) -> tuple[str, Read]:

@@ -172,7 +172,7 @@ class Guard:
             found = _CALLS.get(id(argument)) or _method(argument) or _untimed(argument, frame)
         elif event == "call":
             if frame.f_code is _STEP:
-                self._check_undo(frame.f_locals.get("undo"), frame.f_back or frame)
+                self._check_undo(frame.f_locals["named"].get("undo"), frame.f_back or frame)
             if frame.f_code in CODES and _is_activity(frame.f_code):
                 self._find_call(frame)
             found = _CODES.get(frame.f_code)

@@ -18,12 +18,15 @@ from itertools import islice
 from math import isfinite
 from threading import get_ident
 from types import MethodType
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from zlib import crc32
 
 from msgspec import Struct
 
 from penstock.errors import Nondeterminism, Rejected
+
+if TYPE_CHECKING:
+    from penstock.sdk.main import Main
 
 _running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -108,6 +111,8 @@ class Loop(asyncio.AbstractEventLoop):
         self._ready: list[Soon | Timer] = []
         """In order; a list that is walked while it grows, as a deque costs 600 bytes a run."""
         self._timers: Timers | None = timers
+        self.first: Main | None = None
+        """Goes on before all else, as its step has ended."""
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
         self._count = crc32(name.encode()) << 24
         self._gathered = 0
@@ -134,18 +139,18 @@ class Loop(asyncio.AbstractEventLoop):
         """Until nothing is left to do at this moment. The loop around it, which runs this, stands still meanwhile."""
         ready = self._ready
         hooks = _get_hooks()
-        # The hook of the loop around knows that loop. To ask asyncio for it asks, up to Python 3.11, the system for the
-        # process's number: at every step of every function, and a system call costs more than the step.
-        first: Any = hooks[0]
-        if type(first) is MethodType and isinstance(first.__self__, asyncio.AbstractEventLoop):
-            around = first.__self__
-        else:
-            around = _running()
+        hook, around = _last  # of the loop around, mostly
+        if hook is None or hook is not hooks[0]:
+            around = _around(hooks[0])
         _set_hooks(_ignore, _ignore)
         _run_in(self)
         self.thread = get_ident()
         try:
-            if self._carry_out(islice(ready, QUICK_MAX)) and len(ready) > QUICK_MAX:
+            first = self.first
+            if first is not None:
+                self.first = None
+                first.context.run(first.go_on)
+            if ready and self._carry_out(islice(ready, QUICK_MAX)) and len(ready) > QUICK_MAX:
                 self._go_round(ready)
         finally:
             ready.clear()
@@ -181,26 +186,23 @@ class Loop(asyncio.AbstractEventLoop):
                 return
         self.endless = [getattr(each._callback, "__self__", None) for each in ready[:1]]
 
-    def abandon(self) -> None:
+    def abandon(self, main: Main | None) -> None:
         """What is left of the function ends here and now: not when the collector likes, and not in another loop, where
         what it wants while it ends would be begun."""
-        for task in self._tasks:
-            if not task.done():
-                break
-        else:  # as it mostly is: the function has ended
-            self._tasks.clear()
-            self._ready.clear()
-            return
-        around = _running()
-        _run_in(self)
-        try:
-            while self._tasks:
-                task = self._tasks.pop()
-                if not task.done():
+        self.first = None
+        left = [each for each in self._tasks if not each.done()] if self._tasks else []
+        self._tasks.clear()
+        if left or not (main is None or main.done()):  # mostly the function has ended
+            around = _running()
+            _run_in(self)
+            try:
+                for task in reversed(left):
                     task._log_destroy_pending = False  # pyright: ignore
                     _close(task.get_coro())
-        finally:
-            _run_in(around)
+                if main is not None:
+                    _close(main.get_coro())
+            finally:
+                _run_in(around)
         self._ready.clear()
 
     # --- what asyncio asks of a loop -------------------------------------------------------------------------
@@ -311,6 +313,20 @@ for _name in (
     setattr(Loop, _name, Loop.no_socket)
 for _name in ("subprocess_exec", "subprocess_shell", "add_signal_handler", "remove_signal_handler"):
     setattr(Loop, _name, Loop.no_process)
+
+
+_last: tuple[Any, Any] = None, None
+"""A hook, and the loop that it knows."""
+
+
+def _around(hook: Any) -> Any:
+    """The loop around. Its hook knows it: to ask asyncio asks, up to Python 3.11, the system for the process's number, at
+    every step of every function, and a system call costs more than the step."""
+    global _last
+    if type(hook) is not MethodType or not isinstance(hook.__self__, asyncio.AbstractEventLoop):
+        return _running()
+    _last = hook, hook.__self__
+    return hook.__self__
 
 
 def _set(items: Any = ()) -> Any:

@@ -13,7 +13,6 @@ import random
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextvars import Context as Variables
 from datetime import UTC, datetime
 from threading import get_ident
 from types import CodeType
@@ -28,9 +27,10 @@ from penstock.model.failure import FRAME, Failure
 from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_both
 from penstock.sdk.loop import Loop, Timer
+from penstock.sdk.main import PARKED, Main
 from penstock.sdk.outcome import readable
 from penstock.sdk.queries import Glance, answered, only_reads
-from penstock.sdk.values import Reading, Unreadable, encode_value
+from penstock.sdk.values import Came, Reading, Unreadable, encode_come, encode_value
 
 if TYPE_CHECKING:
     from penstock.model.run import Run
@@ -54,7 +54,7 @@ class ContinueAsNew(BaseException):
         self.input = input
 
 
-Waited = tuple["asyncio.Future[Any] | Timer", "Read | None"]
+Waited = tuple["asyncio.Future[Any] | Main | Timer", "Read | None"]
 """A step that was wanted and has not ended, and how its result is read."""
 
 
@@ -84,8 +84,8 @@ class Replay:
 
     __slots__ = (
         "_asked", "_closed", "_ended", "_guard", "_main", "_markers", "_misfit", "_notes", "_open", "_places", "_random", "_reading", "_unfit",
-        "_wanted", "advanced", "at", "attributes", "context", "counts", "generation", "loop", "parent", "queries", "run_id",
-        "unawaited", "workflow",
+        "_wanted", "advanced", "at", "attributes", "came", "context", "counts", "generation", "loop", "parent", "queries", "run_id",
+        "strict", "unawaited", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -96,18 +96,21 @@ class Replay:
         guard: Guard | None = None,
     ) -> None:
         self.workflow, self._guard = workflow, guard
+        self.strict = guard is not None
         self.run_id, self.generation, self.parent = run.id, run.generation, run.parent
         self.attributes: Mapping[str, Any] = run.attributes
         self.advanced = 0
         self.at = 0.0
         self.context: Context | None = contexts(self)
         self.loop = Loop(run.id, self)
-        self._main: asyncio.Task[Any] | None = None
+        self._main: Main | None = None
         self._open: dict[str, Waited] = {}
         self.counts: dict[str, int] = {}
         self._wanted: list[i.Intent] = []
         self._places: list[Place | None] = []
         self._ended: i.Finish | i.Break | i.Stop | i.Continue | None = None
+        self.came: Came | None = None
+        """What the function heard last, until it waits again; never in tests, where all that it gives is looked at."""
         self._asked = self._closed = self._reading = False
         """Somebody asked it to stop; it is not needed any more; it answers a query."""
         self._notes: dict[str, Raw] | None = None
@@ -123,10 +126,6 @@ class Replay:
         self.queries: dict[str, Callable[..., Any]] | None = None
 
     # --- what the engine asks --------------------------------------------------------------------------------
-
-    def advance(self, told: Told) -> list[i.Intent]:
-        self._notes = None
-        return self._go_on(told)
 
     def replay(self, told: Told, wanted: list[i.Intent]) -> None:
         self._notes = {each.key: each.value for each in wanted if isinstance(each, i.Note)}
@@ -171,7 +170,7 @@ class Replay:
         self._closed = True
         self._open.clear()
         self.queries = None
-        self.loop.abandon()
+        self.loop.abandon(self._main)
         self.loop.close()
         self._main = self.context = None  # no circle is left for the collector
 
@@ -179,15 +178,19 @@ class Replay:
 
     def _go_on(self, told: Told) -> list[i.Intent]:
         # `sdk/watchdog.py` knows this by its name.
-        self.at = self.loop.now = told.at
+        loop, guard = self.loop, self._guard
+        self.at = loop.now = told.at
         wanted = self._wanted = []
         self._places = []
-        hear, run = self._hear, self.loop.run if self._guard is None else self._guarded
         for heard, output in zip(told.heard, told.outputs, strict=True):
-            hear(heard, output)
-            run()
-        if self._guard is not None:
-            self._heed(self._guard)
+            self._hear(heard, output)
+            if guard is None:
+                loop.run()
+            else:
+                self._guarded()
+        if guard is not None:
+            self._heed(guard)
+        self.came = None
         if self._ended is None:
             if self.unawaited:
                 self._ended = i.Break(self._never_awaited(self.unawaited[0]))
@@ -200,6 +203,8 @@ class Replay:
         wanted.append(self._ended)
         self._places.append(None)
         return wanted
+
+    advance = _go_on
 
     def _heed(self, guard: Guard) -> None:
         """What was found ends the function."""
@@ -226,32 +231,38 @@ class Replay:
             return
         future: Any
         future, read = waited
+        value: Any = None
+        error: BaseException | None = None
         if type(future) is Timer:
             self.loop.fire(future)
             return
-        if future.done():
-            return
-        if heard.kind == "skipped":
-            future.set_result(None)  # whatever type it was to have
-            return
         if heard.failure is not None:
-            future.set_exception(step_failed(heard.key, heard.failure))
-            return
-        try:
-            if isinstance(read, Reading):
-                value = read.quick(output or b"null")
+            error = step_failed(heard.key, heard.failure)
+        elif heard.kind != "skipped":  # that is None, whatever type it was to have
+            try:
+                if isinstance(read, Reading):
+                    value = read.quick(output or b"null")
+                    if not self.strict:
+                        self.came = value, output or b"null"
+                else:
+                    value = None if read is None else read(output or b"null")
+            except Exception as raised:
+                error = raised
+                if isinstance(read, Reading):
+                    error = Unreadable(f"`{heard.key}`: {read.unreadable(raised).message}")
+                if heard.id:
+                    self._refuse(heard.id, str(error))
             else:
-                value = None if read is None else read(output or b"null")
-        except Exception as error:
-            if isinstance(read, Reading):
-                error = Unreadable(f"`{heard.key}`: {read.unreadable(error).message}")
-            if heard.id:
-                self._refuse(heard.id, str(error))
-            future.set_exception(error)
+                if heard.id or heard.key.startswith("update:"):
+                    value = Update(self, heard.id, value)
+        if type(future) is Main:
+            future.value, future.error, self.loop.first = value, error, future
+        elif future.done():
             return
-        if heard.id or heard.key.startswith("update:"):
-            value = Update(self, heard.id, value)
-        future.set_result(value)
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
 
     def _refuse(self, update: str, why: str) -> None:
         """Its payload is not what the function asks for: who sent it hears that, whatever the function makes of it."""
@@ -260,14 +271,13 @@ class Replay:
         self._places.append(None)
 
     def _begin(self, input: bytes) -> None:
-        self._main = self.loop.create_task(
-            self._body(input), name=self.workflow.name, context=Variables()
-        )
+        main = self._main = Main(self.loop, self._body(input), self.workflow.name)
+        self.loop.first = main
 
     async def _body(self, input: bytes) -> None:
         """The function, and how it ended."""
         try:
-            value = await self.workflow.called(self.context, input)
+            value = await self.workflow.called(self, input)
             self._ended = self._finish(value)
         except ContinueAsNew as again:
             self._ended = i.Continue(Raw(again.input))
@@ -293,7 +303,11 @@ class Replay:
         if self.unawaited:
             return i.Break(self._never_awaited(self.unawaited[0]))
         try:
-            raw = encode_value(value)
+            came = self.came
+            if came is not None and value is came[0]:
+                raw = encode_come(value, came)
+            else:
+                raw = encode_value(value)
         except PenstockError as error:
             message = (
                 f"the result of workflow `{self.workflow.name}` cannot be kept: {error.message}"
@@ -327,7 +341,7 @@ class Replay:
             },
         )
 
-    def _where(self, task: asyncio.Task[Any] | None = None) -> str:
+    def _where(self, task: asyncio.Task[Any] | Main | None = None) -> str:
         """The line at which it waits."""
         task = task or self._main
         awaited: Any = None if task is None else task.get_coro()
@@ -378,9 +392,13 @@ class Replay:
             raise self._unwanted()
         self._wanted.append(step)
         self._places.append(place)
-        future: asyncio.Future[Any] = _Future(loop=self.loop)
-        self._open[step.key] = future, read
+        main = self._main
         try:
+            if main is not None and main.driven:
+                self._open[step.key] = main, read
+                return (yield PARKED)
+            future: asyncio.Future[Any] = _Future(loop=self.loop)
+            self._open[step.key] = future, read
             return (yield from future)
         except asyncio.CancelledError:
             if self._open.pop(step.key, None) is not None:
