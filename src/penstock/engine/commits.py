@@ -322,9 +322,7 @@ class Commits:
             logging.INFO if told else logging.ERROR, "store.failed", extra={"error": str(error)}
         )
         again = self.again
-        if (
-            not again
-        ):  # else all of it is tried again together, once for however many commits have failed
+        if not again:  # else what failed before it brings this along, too
             self._engine.timers.after(AGAIN_SECONDS, self.post_again)
         for run_id, items in taken:
             for item in items:

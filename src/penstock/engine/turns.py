@@ -167,6 +167,7 @@ class Turns:
                 again.flow.values.setdefault(ref, value)
             await self._engine.history.bring(again.flow, again.row.key, refs - set(held))
         except StoreError as error:
+            self._cache.pop(run_id, None)  # one that was to begin is not there
             self._engine.commits.store_failed([(run_id, items)], error)
             return False
         except (PenstockError, KeyError) as error:
