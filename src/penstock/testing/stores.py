@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from itertools import count
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -211,7 +212,8 @@ class SqliteDisk:
         """Connections that no process has at this moment."""
         self._token: int | None = None
         """Of the newest owner, unless somebody has claimed the database since it was read."""
-        shutil.copyfile(_template(folder), self.path)
+        with open(self.path, "wb") as file:
+            file.write(_template(folder))
         self._keeper = self._kept()
 
     @property
@@ -309,24 +311,27 @@ def _alone(path: str) -> str:
     return f"file:{quote(path)}?vfs=unix-excl"
 
 
-_templates: dict[str, str] = {}
+_templates: list[bytes] = []
 
 
-def _template(folder: str) -> str:
+def _template(folder: str) -> bytes:
     """An empty database, made once."""
-    path = _templates.get(folder)
-    if path is None or not os.path.exists(path):
-        path = _templates[folder] = os.path.join(folder, f"empty-{os.getpid()}.db")
-        for end in ("", "-wal", "-shm", "-owner"):
-            with suppress(FileNotFoundError):
-                os.remove(path + end)
+    if not _templates:
+        _templates.append(_made(folder))
+    return _templates[0]
+
+
+def _made(folder: str) -> bytes:
+    with TemporaryDirectory(prefix="empty-", dir=folder) as place:
+        path = os.path.join(place, "empty.db")
         with closing(sqlite3.connect(path)) as db:
             db.execute(f"PRAGMA page_size={PAGE_BYTES}")
             db.execute("VACUUM")
         store = SqliteStore(path)
         store._db._connect()  # pyright: ignore[reportPrivateUsage]
         store._db.disconnect()  # pyright: ignore[reportPrivateUsage]
-    return path
+        with open(path, "rb") as file:
+            return file.read()
 
 
 def _remove(path: str) -> None:
