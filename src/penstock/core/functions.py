@@ -402,6 +402,8 @@ def _program(flow: Flow) -> Any:
 
 def _told(flow: Flow) -> Told:
     heard = flow.run.heard
+    if len(heard) == 1 and heard[0].output is not None:  # as it mostly is
+        return Told(flow.at, flow.seq, heard, [heard[0].output])
     outputs: list[bytes | None] = []
     for each in heard:
         output = each.output

@@ -135,12 +135,13 @@ class Commits:
         taken: list[Taken] = []
         size, packing, take_turn = 0, Packing(), self._engine.turns.take
         holding = self._engine.holding
+        together = {} if holding else self._engine.turns.take_together(batch)
         for place, (run_id, items) in enumerate(batch):
             held = holding.take(run_id, items) if holding else None
             if held is not None:
                 entry, outcome, readings = held.entry, held.outcome, []
             else:
-                made = await take_turn(run_id, items)
+                made = together.pop(run_id, None) or await take_turn(run_id, items)
                 if made is None:
                     continue
                 entry, outcome, readings, items = made
@@ -161,7 +162,8 @@ class Commits:
                     continue
                 if size + gain > COMMIT_BYTES_MAX and appends:
                     if not await self._write(taken, appends):
-                        self._cache.pop(run_id, None)  # its turn was taken, for nothing
+                        for each in (run_id, *together):
+                            self._cache.pop(each, None)  # its turn was taken, for nothing
                         self._inbox.put_back([(run_id, items), *batch[place + 1 :]])
                         return
                     appends, taken, size = [], [], 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.flow import Flow
 from penstock.core.owed import every_reference
 from penstock.core.plan import Plan
+from penstock.core.program import NeedProgram
 from penstock.core.turn import Turn, turn
 from penstock.core.values import Need
 from penstock.engine.history import Entry
@@ -30,6 +31,10 @@ AGAIN_MAX = 20
 """Times that runs which ended while they were read are read again: beyond, a row says what its events do not."""
 NEEDS_MAX = 3
 """A turn that asks for values so often gets all that its state refers to."""
+
+
+Made = tuple[Entry, Turn, list[Any], list[Item]]
+"""The run as it is after its turn, what came of it, what was read, and which items it was."""
 
 
 class Raised:
@@ -57,9 +62,7 @@ class Turns:
         """Those that are being read, but for those that were told to be looked at again meanwhile."""
         self.count = 0
 
-    async def take(
-        self, run_id: str, items: list[Item]
-    ) -> tuple[Entry, Turn, list[Any], list[Item]] | None:
+    async def take(self, run_id: str, items: list[Item]) -> Made | None:
         """Take the turn of one run, with as many of its items as go together; None if nothing came of it."""
         needs = 0
         while True:
@@ -111,12 +114,52 @@ class Turns:
                 self._engine.commits.turn_failed(run_id, items, error)
                 return None
             else:
-                self.count += 1
-                program = entry.flow.program
-                if program is not None and program is not entry.program:
-                    entry.program = program
-                    self._engine.programs.keep(run_id, entry.flow)
-                return entry, outcome, readings, items
+                return self._taken(run_id, entry), outcome, readings, items
+
+    def take_together(self, batch: Sequence[tuple[str, list[Item]]]) -> dict[str, Made]:
+        """The turns of workflow functions that can be taken right away: in memory, or about to begin, with one command each.
+        They are taken one after the other, with nothing between them; the others are `take`'s."""
+        made: dict[str, Made] = {}
+        if not self._engine.functions:
+            return made
+        programs = self._engine.programs
+        with self._engine.functions.together():
+            for run_id, items in batch:
+                entry, item = self._cache.get(run_id), items[0]
+                plan, command = item.plan if entry is None else entry.flow.plan, item.command
+                if plan is None or not plan.function:
+                    continue
+                if len(items) > 1 or command is None or run_id in programs.unfit:
+                    continue
+                if entry is None:
+                    if not isinstance(command, c.StartRun) or item.tries:
+                        continue
+                    entry = self._fresh(run_id, command, plan)
+                flow = entry.flow
+                flow.globals = self._engine.globals
+                program = flow.program
+                if program is None or program.advanced != flow.run.advanced:
+                    if flow.run.revision:
+                        continue  # it is to be told its history
+                    programs.host(entry)
+                try:
+                    outcome = turn(flow, [command])
+                except (Need, NeedProgram, Exception):
+                    programs.let_go(run_id, flow)
+                    self._cache.pop(
+                        run_id, None
+                    )  # by itself, on the run as stored: that finds out why
+                    continue
+                made[run_id] = self._taken(run_id, entry), outcome, [], items
+        return made
+
+    def _taken(self, run_id: str, entry: Entry) -> Entry:
+        self.count += 1
+        program = entry.flow.program
+        if program is not None and program is not entry.program:
+            entry.program = program
+            self._engine.programs.keep(run_id, entry.flow)
+        return entry
 
     async def _attached(self, run_id: str, entry: Entry, items: list[Item]) -> bool:
         """A workflow function is at hand, or will not be: the turn can be taken."""

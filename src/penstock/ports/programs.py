@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.functions import FunctionPlan
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 
 class Functions(Protocol):
+    def __bool__(self) -> bool:
+        """Some are here."""
+        ...
+
     def plan(self, name: str) -> FunctionPlan | None:
         """That of a function which is here."""
         ...
@@ -25,9 +30,17 @@ class Functions(Protocol):
         """The function of a run, told nothing; None if it is not here."""
         ...
 
+    def together(self) -> AbstractContextManager[None]:
+        """Within it functions go on one after the other, which costs each of them less; nothing is awaited there, and
+        nobody asks for the running event loop."""
+        ...
+
 
 class NoFunctions:
     """A process that has none."""
+
+    def __bool__(self) -> bool:
+        return False
 
     def plan(self, name: str) -> FunctionPlan | None:
         return None
@@ -37,3 +50,6 @@ class NoFunctions:
 
     def begin(self, run: Run) -> Program | None:
         return None
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -14,6 +14,7 @@ from penstock.core.functions import FunctionPlan
 from penstock.errors import Rejected, shown
 from penstock.model.definition import Timeouts
 from penstock.model.run import Run
+from penstock.sdk.loop import Stage
 from penstock.sdk.marks import ATTRIBUTE, Declared, check, invalid
 from penstock.sdk.replay import Replay
 from penstock.sdk.results import Result
@@ -235,7 +236,7 @@ class Functions:
         """With `guard` each is watched for what would make it nondeterministic: for tests, as it is slow."""
         from penstock.sdk.context import Context  # late: it imports this
 
-        self._guard, self._contexts = guard, Context
+        self._guard, self._contexts, self._stage = guard, Context, Stage()
         self._known: dict[str, Workflow] = {}
         if not isinstance(functions, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise invalid(
@@ -251,6 +252,9 @@ class Functions:
                     hint="@workflow(name=…) gives one of them another",
                 )
             self._known[made.name] = made
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
 
     def get(self, name: str) -> Workflow | None:
         return self._known.get(name)
@@ -270,10 +274,13 @@ class Functions:
         if found is None:
             return None
         if not self._guard:
-            return Replay(found, run, self._contexts)
+            return Replay(found, run, self._contexts, None, self._stage)
         from penstock.sdk.guard import Guard
 
         return Replay(found, run, self._contexts, Guard(found.function))
+
+    def together(self) -> Stage:
+        return self._stage
 
 
 @lru_cache(maxsize=4096)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
+enter_task, leave_task = asyncio.tasks._enter_task, asyncio.tasks._leave_task  # pyright: ignore
+PARKED = object()
+"""Given by a coroutine that waits for a step of the run."""
 _get_hooks, _set_hooks = sys.get_asyncgen_hooks, sys.set_asyncgen_hooks
 TASKS_KEPT = 32
 CLOSES_MAX = 10
@@ -104,13 +107,54 @@ class Timers(Protocol):
     def exited(self, error: BaseException) -> None: ...
 
 
+class Stage:
+    """Where functions go on, one at a time: the loop around, which runs this, stands still meanwhile.
+
+    To take it and to leave it costs as much as a step. Many that go on one after the other may share it: `with stage`,
+    within which nothing but functions is asked for the loop that runs."""
+
+    __slots__ = ("_around", "hooks", "shared")
+
+    def __init__(self) -> None:
+        self._around: Any = None
+        self.hooks: Any = None
+        """Those of the loop around, while a function is on it."""
+        self.shared = False
+
+    def __enter__(self) -> None:
+        self.shared = True
+
+    def __exit__(self, *_: object) -> None:
+        self.shared = False
+        if self.hooks is not None:
+            self.leave()
+
+    def take(self) -> None:
+        hooks = self.hooks = _get_hooks()
+        # The hook of the loop around knows that loop. To ask asyncio for it asks, up to Python 3.11, the system for the
+        # process's number, and a system call costs more than a step.
+        first: Any = hooks[0]
+        if type(first) is MethodType and isinstance(first.__self__, asyncio.AbstractEventLoop):
+            self._around = first.__self__
+        else:
+            self._around = _running()
+        _set_hooks(_ignore, _ignore)
+
+    def leave(self) -> None:
+        hooks, around = self.hooks, self._around
+        self.hooks = self._around = None
+        _run_in(around)
+        _set_hooks(*hooks)
+
+
 class Loop(asyncio.AbstractEventLoop):
     """See the module's docstring."""
 
-    def __init__(self, name: str, timers: Timers) -> None:
+    def __init__(self, name: str, timers: Timers, stage: Stage) -> None:
         self._ready: list[Soon | Timer] = []
         """In order; a list that is walked while it grows, as a deque costs 600 bytes a run."""
         self._timers: Timers | None = timers
+        self._stage = stage
         self.first: Main | None = None
         """Goes on before all else, as its step has ended."""
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
@@ -137,26 +181,45 @@ class Loop(asyncio.AbstractEventLoop):
 
     def run(self) -> None:
         """Until nothing is left to do at this moment. The loop around it, which runs this, stands still meanwhile."""
-        ready = self._ready
-        hooks = _get_hooks()
-        hook, around = _last  # of the loop around, mostly
-        if hook is None or hook is not hooks[0]:
-            around = _around(hooks[0])
-        _set_hooks(_ignore, _ignore)
+        ready, stage = self._ready, self._stage
+        if stage.hooks is None:
+            stage.take()
         _run_in(self)
         self.thread = get_ident()
         try:
             first = self.first
             if first is not None:
                 self.first = None
-                first.context.run(first.go_on)
+                if first.error is None and not first.stop:
+                    self._send(first)
+                else:
+                    first.context.run(first.go_on)
             if ready and self._carry_out(islice(ready, QUICK_MAX)) and len(ready) > QUICK_MAX:
                 self._go_round(ready)
         finally:
             ready.clear()
             self.thread = 0
-            _run_in(around)
-            _set_hooks(*hooks)
+            if not stage.shared:
+                stage.leave()
+
+    def _send(self, main: Main) -> None:
+        """As `Main.go_on`, of a step that has ended well, without a call of Python's: the hot path."""
+        value = main.value
+        main.value = main.waits = None
+        enter_task(self, main)  # pyright: ignore
+        main.driven = True
+        try:
+            given = main.context.run(main.send, value)
+        except StopIteration:
+            main.set_result(None)
+            return
+        finally:
+            main.driven = False
+            leave_task(self, main)  # pyright: ignore
+        if given is PARKED and not main.stop:
+            main.waits = PARKED
+        else:
+            main.gave(given)
 
     def _carry_out(self, handles: Iterable[Any]) -> bool:
         """False if the function has ended the process, as it believes."""
@@ -190,8 +253,10 @@ class Loop(asyncio.AbstractEventLoop):
         """What is left of the function ends here and now: not when the collector likes, and not in another loop, where
         what it wants while it ends would be begun."""
         self.first = None
-        left = [each for each in self._tasks if not each.done()] if self._tasks else []
-        self._tasks.clear()
+        left: list[Task] = []
+        if self._tasks:
+            left = [each for each in self._tasks if not each.done()]
+            self._tasks.clear()
         if left or not (main is None or main.done()):  # mostly the function has ended
             around = _running()
             _run_in(self)
@@ -203,7 +268,6 @@ class Loop(asyncio.AbstractEventLoop):
                     _close(main.get_coro())
             finally:
                 _run_in(around)
-        self._ready.clear()
 
     # --- what asyncio asks of a loop -------------------------------------------------------------------------
 
@@ -313,20 +377,6 @@ for _name in (
     setattr(Loop, _name, Loop.no_socket)
 for _name in ("subprocess_exec", "subprocess_shell", "add_signal_handler", "remove_signal_handler"):
     setattr(Loop, _name, Loop.no_process)
-
-
-_last: tuple[Any, Any] = None, None
-"""A hook, and the loop that it knows."""
-
-
-def _around(hook: Any) -> Any:
-    """The loop around. Its hook knows it: to ask asyncio asks, up to Python 3.11, the system for the process's number, at
-    every step of every function, and a system call costs more than the step."""
-    global _last
-    if type(hook) is not MethodType or not isinstance(hook.__self__, asyncio.AbstractEventLoop):
-        return _running()
-    _last = hook, hook.__self__
-    return hook.__self__
 
 
 def _set(items: Any = ()) -> Any:

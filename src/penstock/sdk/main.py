@@ -7,42 +7,38 @@ when the program has heard how the step ended. Whatever else it awaits, and what
 from __future__ import annotations
 
 import asyncio
-import asyncio.tasks
 from collections.abc import Coroutine
 from contextvars import Context as Variables
 from typing import TYPE_CHECKING, Any
 
-from penstock.sdk.loop import Numbered
+from penstock.sdk.loop import PARKED, Numbered, enter_task, leave_task
 
 if TYPE_CHECKING:
     from penstock.sdk.loop import Loop
-
-PARKED = object()
-"""Given by a coroutine that waits for a step of the run."""
-_enter, _leave = asyncio.tasks._enter_task, asyncio.tasks._leave_task  # pyright: ignore
 
 
 class Main(Numbered, asyncio.Future[Any]):
     """One coroutine, until it ends."""
 
     __slots__ = (
-        "_cancels", "_coroutine", "_message", "_name", "_owner", "_stop", "_waits", "context", "driven", "error", "number",
-        "value",
+        "_cancels", "_coroutine", "_message", "_name", "_owner", "context", "driven", "error", "number", "send", "stop", "value",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, loop: Loop, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
         super().__init__(loop=loop)
         self._owner, self._coroutine, self._name = loop, coroutine, name
+        self.send = coroutine.send
         self.number = loop.next_number()
         self.context = Variables()
         self.driven = False
         """What runs at this moment is its own code."""
-        self._waits: Any = None
+        self.waits: Any = None
         """PARKED, or the future that it waits for."""
         self.value: Any = None
         """How its step has ended: set by whoever makes it its loop's `first`."""
         self.error: BaseException | None = None
-        self._stop = False
+        self.stop = False
         """It was cancelled while it waited for nothing: what it awaits next is given up."""
         self._message: Any = None
         self._cancels = 0
@@ -53,37 +49,42 @@ class Main(Numbered, asyncio.Future[Any]):
 
     def go_on(self) -> None:
         """Until it waits, or ends; called within its context."""
-        loop, value, error = self._owner, self.value, self.error
-        self.value = self.error = self._waits = None
-        if self._stop:
-            self._stop = False
+        value, error = self.value, self.error
+        self.value = self.error = self.waits = None
+        if self.stop:
+            self.stop = False
             if not isinstance(error, asyncio.CancelledError):
                 error = self._cancelled()
-        _enter(loop, self)  # pyright: ignore
+        enter_task(self._owner, self)  # pyright: ignore
         self.driven = True
         try:
             going = self._coroutine
             given = going.send(value) if error is None else going.throw(error)
-        except StopIteration as end:
-            self.set_result(end.value)
+        except StopIteration:
+            self.set_result(None)
             return
         finally:
             self.driven = False
-            _leave(loop, self)  # pyright: ignore
+            leave_task(self._owner, self)  # pyright: ignore
             error = None  # its trace has this frame
+        self.gave(given)
+
+    def gave(self, given: Any) -> None:
+        """What it waits for now."""
+        loop = self._owner
         if given is PARKED:
-            self._waits = PARKED
+            self.waits = PARKED
         elif given is None:  # it lets the others go first
             loop.call_soon(self.go_on, context=self.context)
         elif getattr(given, "_asyncio_future_blocking", False) and given.get_loop() is loop:
             given._asyncio_future_blocking = False
             given.add_done_callback(self._hear, context=self.context)
-            self._waits = given
+            self.waits = given
         else:
             self.error = RuntimeError(f"{self._name} awaits {given!r}, which is none of its own")
             loop.call_soon(self.go_on, context=self.context)
-        if self._stop and self._waits is not None and self._give_up():
-            self._stop = False
+        if self.stop and self.waits is not None and self._give_up():
+            self.stop = False
 
     def _hear(self, future: asyncio.Future[Any]) -> None:
         """What it waits for is done."""
@@ -100,14 +101,14 @@ class Main(Numbered, asyncio.Future[Any]):
             return False
         self._cancels += 1
         self._message = msg
-        if self._waits is None or not self._give_up():
-            self._stop = True
+        if self.waits is None or not self._give_up():
+            self.stop = True
         return True
 
     def _give_up(self) -> bool:
         """What it waits for is not waited for any more; False if that has ended already."""
-        if self._waits is not PARKED:
-            return self._waits.cancel(msg=self._message)
+        if self.waits is not PARKED:
+            return self.waits.cancel(msg=self._message)
         if self.error is not None:
             return False
         self.error = self._cancelled()

@@ -26,8 +26,8 @@ from penstock.model import intents as i
 from penstock.model.failure import FRAME, Failure
 from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_both
-from penstock.sdk.loop import Loop, Timer
-from penstock.sdk.main import PARKED, Main
+from penstock.sdk.loop import PARKED, Loop, Stage, Timer
+from penstock.sdk.main import Main
 from penstock.sdk.outcome import readable
 from penstock.sdk.queries import Glance, answered, only_reads
 from penstock.sdk.values import Came, Reading, Unreadable, encode_come, encode_value
@@ -94,6 +94,7 @@ class Replay:
         run: Run,
         contexts: Callable[[Replay], Context],
         guard: Guard | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self.workflow, self._guard = workflow, guard
         self.strict = guard is not None
@@ -102,7 +103,7 @@ class Replay:
         self.advanced = 0
         self.at = 0.0
         self.context: Context | None = contexts(self)
-        self.loop = Loop(run.id, self)
+        self.loop = Loop(run.id, self, stage or Stage())
         self._main: Main | None = None
         self._open: dict[str, Waited] = {}
         self.counts: dict[str, int] = {}
@@ -388,7 +389,7 @@ class Replay:
         self, step: i.Waiting, read: Read | None, place: Place | None
     ) -> Generator[Any, Any, Any]:
         """Until the step has ended. If nobody waits for it any more it is given up."""
-        if self._closed or self._reading or self.loop.thread != get_ident():
+        if self.loop.thread != get_ident():  # nor when it is closed, or answers a query
             raise self._unwanted()
         self._wanted.append(step)
         self._places.append(place)
