@@ -220,3 +220,69 @@ async def test_a_run_of_a_function_is_erased_and_still_read(make_store: Make) ->
         after = await run.show()
         assert after.execution_path == before.execution_path
         assert [task.status for task in after.tasks] == [task.status for task in before.tasks]
+
+
+@activity
+async def back(what: Any = None) -> None:
+    pass
+
+
+@workflow
+async def starts_another(ctx: Context, name: str) -> str:
+    return await ctx.start(gives_up, name)
+
+
+@workflow
+async def undoes_much(ctx: Context, name: str) -> None:
+    await ctx.call(large, name, undo=back)
+    raise RuntimeError(name)
+
+
+@workflow
+async def has_undo(ctx: Context, name: str) -> None:
+    await ctx.call(greet, name, undo=back)
+
+
+@workflow
+async def undoes_its_child(ctx: Context, name: str) -> None:
+    await ctx.child(has_undo, name)
+    raise RuntimeError(name)
+
+
+@workflow
+async def undoes_before(ctx: Context, name: str, again: bool = False) -> None:
+    if not again:
+        await ctx.call(greet, name, undo=back)
+        ctx.continue_as_new(name, True)
+    raise RuntimeError(name)
+
+
+KINDS = [starts_another, undoes_much, undoes_its_child, undoes_before]
+
+
+@pytest.mark.parametrize("function", KINDS)
+async def test_what_was_to_be_undone_is_erased_and_still_read(function: Any) -> None:
+    functions = [*KINDS, gives_up, has_undo]
+    async with harness(activities=[greet, large, back], workflows=functions) as engine:
+        run = await engine.start(function, SECRET, id="one")
+        await engine.settle()
+        shown = await run.show()
+        assert await engine.data.erase("one", by="clerk", reason="asked for") > 0
+        engine.core.cache.clear()
+        left = await run.show()
+        assert SECRET not in repr(left)
+        assert (left.status, left.execution_path) == (shown.status, shown.execution_path)
+        history = [encode_event(item.event) for item in await run.history()]
+        assert SECRET.encode() not in b"".join(history)
+        assert await engine.audit("one") == []
+
+
+async def test_what_was_erased_event_by_event_is_erased_as_a_whole(make_store: Make) -> None:
+    async with harness(activities=[greet], workflows=[has_undo], store=make_store()) as engine:
+        run = await engine.start(has_undo, SECRET, id="one", attributes={"name": SECRET})
+        await engine.finish(run)
+        seqs = [item.seq for item in await run.history()]
+        await engine.data.erase("one", by="clerk", reason="asked for", events=seqs)
+        await engine.data.erase("one", by="clerk", reason="asked for")
+        assert SECRET not in repr(await engine.list(limit=10))
+        assert await engine.audit("one") == []

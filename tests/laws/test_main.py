@@ -210,15 +210,11 @@ def tree_of(rng: random.Random, depth: int = 0) -> Tree:
     return rng.choice(of)()
 
 
-class AsTask(Task):
-    driven = False
-
-
 class Tasked(Replay):
     """The function as a task, as asyncio would have it."""
 
     def _begin(self, input: bytes) -> None:
-        task: Any = AsTask(self._body(input), self.loop, self.workflow.name, Variables())
+        task: Any = Task(self._body(input), self.loop, self.workflow.name, Variables())
         self._main = task
 
 

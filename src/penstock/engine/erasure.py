@@ -97,7 +97,7 @@ async def _erase(
     engine: Engine, row: Row, wanted: Sequence[Stored], *, by: str, reason: str, whole: bool
 ) -> int:
     left = [each for each in wanted if not is_erased(each.payload)]
-    if not left:
+    if not left and not (whole and row.attributes != b"{}"):
         return 0
     act = {
         "by": by,
@@ -106,13 +106,13 @@ async def _erase(
         "events": [each.seq for each in left],
         "run": (await engine.store.events(row.key, limit=1))[0].hash.hex(),
     }
-    await _record(engine.store, row, act)
     payloads: dict[int, bytes] = {}
     blobs: list[bytes] = []
     for each in left:
         event = decode_event(each.payload)
         payloads[each.seq] = erased(each.payload, scrubbed(event, function=row.version == FUNCTION))
         blobs += [bytes.fromhex(digest) for digest, _ in event.beside.values()]
+    await _record(engine.store, row, act)
     await engine.store.erase(row.key, payloads, blobs=blobs, attributes=whole)
     return len(left)
 

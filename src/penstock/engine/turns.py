@@ -129,9 +129,12 @@ class Turns:
                 plan, command = item.plan if entry is None else entry.flow.plan, item.command
                 if plan is None or not plan.function:
                     continue
-                if len(items) > 1 or command is None or run_id in programs.unfit:
+                if len(items) > 1 or run_id in programs.unfit:
                     continue
-                if entry is None:
+                if entry is not None:
+                    if type(command) is not c.CompleteTask:
+                        continue  # with others code of users' types may be asked, outside of a function
+                else:
                     if not isinstance(command, c.StartRun) or item.tries:
                         continue
                     entry = self._fresh(run_id, command, plan)

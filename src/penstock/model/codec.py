@@ -17,6 +17,7 @@ from penstock.errors import StoreCorrupt
 from penstock.model.definition import DECODER as DEFINITION_DECODER
 from penstock.model.definition import ENCODER as DEFINITION_ENCODER
 from penstock.model.definition import Definition
+from penstock.model.erasure import far
 from penstock.model.events import DECODER, ENCODER, NULL, Event, RunCompleted
 from penstock.model.packing import PACK_FROM_BYTES, digest_of, is_erased, pack, rest_of, unpack
 from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX
@@ -78,6 +79,8 @@ def decode_event(payload: bytes) -> Event:
         payload = rest_of(payload) if is_erased(payload) else unpack(payload)
     try:
         event = DECODER.decode(payload)
+        if event.erased:
+            return far(event)
         return event if not event.beside else _marked(event)
     except msgspec.ValidationError as error:
         raise StoreCorrupt(f"an event cannot be read: {error}") from error

@@ -28,7 +28,7 @@ from penstock.ports.arguments import check, clean
 from penstock.sdk.functions import workflow_of
 from penstock.sdk.marks import ATTRIBUTE as WORKFLOW
 from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Step, Update, here
-from penstock.sdk.values import decoder_of_hint, encode_come, encode_value, result_decoder
+from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
 from penstock.sdk.workflow import name_of, names_of, seconds_of
 
 if TYPE_CHECKING:
@@ -108,12 +108,7 @@ class Context:
         except TypeError:
             raise _no_activity(activity) from None
         count = program.counts[name] = program.counts.get(name, 0) + 1
-        came = program.came
-        if came is not None and len(args) == 1 and args[0] is came[0]:
-            raw = encode_come(args, came)
-        else:
-            raw = encode_value(args)
-        step = i.Call(f"{name}#{count}", name, Raw(raw))
+        step = i.Call(f"{name}#{count}", name, Raw(encode_value(args)))
         return Step(program, step, read, (frame.f_code, frame.f_lineno))
 
     def map(
@@ -361,7 +356,7 @@ def _started(raw: bytes) -> str:
 
 
 def _call(
-    program: Replay, activity: Any, args: tuple[Any, ...], *, undo: Any = None, retry: Retry | None = None,
+    program: Replay, activity: Any, args: tuple[Any, ...], /, *, undo: Any = None, retry: Retry | None = None,
     timeout: float | timedelta | Timeouts | None = None, queue: str | None = None, priority: str | None = None,
     undo_retry: Retry | None = None, **named: Any,
 ) -> tuple[i.Call, Read]:  # fmt: skip

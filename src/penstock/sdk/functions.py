@@ -35,8 +35,6 @@ class Workflow:
         self._parameters = parameters
         plain = all(each.kind == each.POSITIONAL_OR_KEYWORD for each in parameters)
         self._names = tuple(each.name for each in parameters) if plain else None
-        self._before = b'{"%s":' % b"".join(each.name.encode() for each in parameters)
-        """What stands before the value of its one parameter."""
         hints = hints_of(function)
         wrong = unreadable(hints)
         if wrong is not None:
@@ -127,19 +125,15 @@ class Workflow:
         )  # fmt: skip
         return f"({', '.join(written)})"
 
-    def called(self, program: Replay, input: bytes) -> Awaitable[Any]:
+    def called(self, context: Any, input: bytes) -> Awaitable[Any]:
         """The function, called with what it was started with; what it waits for is for the caller to await."""
-        context = program.context
         if self._shape is not None:
             try:
                 given = self._shape.decode(input)
             except msgspec.ValidationError:
                 pass  # said in words below
             else:
-                values = astuple(given)
-                if len(values) == 1 and input.startswith(self._before) and not program.strict:
-                    program.came = values[0], input[len(self._before) : -1]
-                return self.function(context, *values)
+                return self.function(context, *astuple(given))
         positional, named = self._bound(input)
         return self.function(context, *positional, **named)
 

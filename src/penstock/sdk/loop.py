@@ -179,13 +179,22 @@ class Loop(asyncio.AbstractEventLoop):
         self._gathered += 1
         return self._gathered
 
-    def run(self) -> None:
-        """Until nothing is left to do at this moment. The loop around it, which runs this, stands still meanwhile."""
-        ready, stage = self._ready, self._stage
+    def begin(self) -> None:
+        """Until `end` this is the loop that runs; the one around stands still."""
+        stage = self._stage
         if stage.hooks is None:
             stage.take()
         _run_in(self)
         self.thread = get_ident()
+
+    def end(self) -> None:
+        self.thread = 0
+        if not self._stage.shared:
+            self._stage.leave()
+
+    def run(self) -> None:
+        """Until nothing is left to do at this moment."""
+        ready = self._ready
         try:
             first = self.first
             if first is not None:
@@ -198,23 +207,18 @@ class Loop(asyncio.AbstractEventLoop):
                 self._go_round(ready)
         finally:
             ready.clear()
-            self.thread = 0
-            if not stage.shared:
-                stage.leave()
 
     def _send(self, main: Main) -> None:
         """As `Main.go_on`, of a step that has ended well, without a call of Python's: the hot path."""
         value = main.value
         main.value = main.waits = None
         enter_task(self, main)  # pyright: ignore
-        main.driven = True
         try:
             given = main.context.run(main.send, value)
         except StopIteration:
-            main.set_result(None)
+            main.end()
             return
         finally:
-            main.driven = False
             leave_task(self, main)  # pyright: ignore
         if given is PARKED and not main.stop:
             main.waits = PARKED

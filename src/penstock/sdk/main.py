@@ -7,9 +7,11 @@ when the program has heard how the step ended. Whatever else it awaits, and what
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Coroutine
 from contextvars import Context as Variables
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.sdk.loop import PARKED, Numbered, enter_task, leave_task
 
@@ -21,7 +23,7 @@ class Main(Numbered, asyncio.Future[Any]):
     """One coroutine, until it ends."""
 
     __slots__ = (
-        "_cancels", "_coroutine", "_message", "_name", "_owner", "context", "driven", "error", "number", "send", "stop", "value",
+        "_cancels", "_coroutine", "_message", "_name", "_owner", "context", "error", "number", "send", "stop", "value",
         "waits",
     )  # fmt: skip
 
@@ -31,8 +33,6 @@ class Main(Numbered, asyncio.Future[Any]):
         self.send = coroutine.send
         self.number = loop.next_number()
         self.context = Variables()
-        self.driven = False
-        """What runs at this moment is its own code."""
         self.waits: Any = None
         """PARKED, or the future that it waits for."""
         self.value: Any = None
@@ -56,15 +56,13 @@ class Main(Numbered, asyncio.Future[Any]):
             if not isinstance(error, asyncio.CancelledError):
                 error = self._cancelled()
         enter_task(self._owner, self)  # pyright: ignore
-        self.driven = True
         try:
             going = self._coroutine
             given = going.send(value) if error is None else going.throw(error)
         except StopIteration:
-            self.set_result(None)
+            self.end()
             return
         finally:
-            self.driven = False
             leave_task(self._owner, self)  # pyright: ignore
             error = None  # its trace has this frame
         self.gave(given)
@@ -75,6 +73,9 @@ class Main(Numbered, asyncio.Future[Any]):
         if given is PARKED:
             self.waits = PARKED
         elif given is None:  # it lets the others go first
+            loop.call_soon(self.go_on, context=self.context)
+        elif given is self:
+            self.error = RuntimeError(f"{self._name} awaits itself")
             loop.call_soon(self.go_on, context=self.context)
         elif getattr(given, "_asyncio_future_blocking", False) and given.get_loop() is loop:
             given._asyncio_future_blocking = False
@@ -121,6 +122,36 @@ class Main(Numbered, asyncio.Future[Any]):
             if self._message is None
             else asyncio.CancelledError(self._message)
         )
+
+    def end(self) -> None:
+        super().set_result(None)
+
+    def set_result(self, result: Any, /) -> NoReturn:
+        raise RuntimeError("what a function returns is its result, and nothing else")
+
+    def set_exception(self, exception: Any, /) -> NoReturn:
+        raise RuntimeError("what a function raises is its exception, and nothing else")
+
+    # Under these names libraries look at what a task of asyncio's waits for before they cancel it (anyio).
+
+    @property
+    def _must_cancel(self) -> bool:
+        return self.stop
+
+    @property
+    def _fut_waiter(self) -> Any:
+        return None if self.waits is PARKED else self.waits
+
+    def get_stack(self, *, limit: int | None = None) -> list[FrameType]:
+        frame = getattr(self._coroutine, "cr_frame", None)
+        return [] if frame is None else [frame]
+
+    def print_stack(self, *, limit: int | None = None, file: Any = None) -> None:
+        for frame in self.get_stack():
+            traceback.print_stack(frame, limit, file)
+
+    def __repr__(self) -> str:
+        return f"<Task {'finished' if self.done() else 'pending'} name={self._name!r} coro={self._coroutine!r}>"
 
     def cancelling(self) -> int:
         return self._cancels

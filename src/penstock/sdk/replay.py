@@ -30,7 +30,7 @@ from penstock.sdk.loop import PARKED, Loop, Stage, Timer
 from penstock.sdk.main import Main
 from penstock.sdk.outcome import readable
 from penstock.sdk.queries import Glance, answered, only_reads
-from penstock.sdk.values import Came, Reading, Unreadable, encode_come, encode_value
+from penstock.sdk.values import Reading, Unreadable, encode_value
 
 if TYPE_CHECKING:
     from penstock.model.run import Run
@@ -43,6 +43,7 @@ Place = tuple[CodeType, int]
 _AROUND = (os.path.dirname(__file__), os.path.dirname(asyncio.__file__))
 _frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 _Future = asyncio.Future
+current_task = asyncio.current_task
 CHANGED = "changed:"
 """So begin the keys of notes by `ctx.changed`."""
 
@@ -84,8 +85,8 @@ class Replay:
 
     __slots__ = (
         "_asked", "_closed", "_ended", "_guard", "_main", "_markers", "_misfit", "_notes", "_open", "_places", "_random", "_reading", "_unfit",
-        "_wanted", "advanced", "at", "attributes", "came", "context", "counts", "generation", "loop", "parent", "queries", "run_id",
-        "strict", "unawaited", "workflow",
+        "_wanted", "advanced", "at", "attributes", "context", "counts", "generation", "loop", "parent", "queries", "run_id",
+        "unawaited", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +98,6 @@ class Replay:
         stage: Stage | None = None,
     ) -> None:
         self.workflow, self._guard = workflow, guard
-        self.strict = guard is not None
         self.run_id, self.generation, self.parent = run.id, run.generation, run.parent
         self.attributes: Mapping[str, Any] = run.attributes
         self.advanced = 0
@@ -110,8 +110,6 @@ class Replay:
         self._wanted: list[i.Intent] = []
         self._places: list[Place | None] = []
         self._ended: i.Finish | i.Break | i.Stop | i.Continue | None = None
-        self.came: Came | None = None
-        """What the function heard last, until it waits again; never in tests, where all that it gives is looked at."""
         self._asked = self._closed = self._reading = False
         """Somebody asked it to stop; it is not needed any more; it answers a query."""
         self._notes: dict[str, Raw] | None = None
@@ -183,15 +181,18 @@ class Replay:
         self.at = loop.now = told.at
         wanted = self._wanted = []
         self._places = []
-        for heard, output in zip(told.heard, told.outputs, strict=True):
-            self._hear(heard, output)
-            if guard is None:
-                loop.run()
-            else:
-                self._guarded()
+        loop.begin()  # also for what is read: the types of values may have code of their own
+        try:
+            for heard, output in zip(told.heard, told.outputs, strict=True):
+                self._hear(heard, output)
+                if guard is None:
+                    loop.run()
+                else:
+                    self._guarded()
+        finally:
+            loop.end()
         if guard is not None:
             self._heed(guard)
-        self.came = None
         if self._ended is None:
             if self.unawaited:
                 self._ended = i.Break(self._never_awaited(self.unawaited[0]))
@@ -243,8 +244,6 @@ class Replay:
             try:
                 if isinstance(read, Reading):
                     value = read.quick(output or b"null")
-                    if not self.strict:
-                        self.came = value, output or b"null"
                 else:
                     value = None if read is None else read(output or b"null")
             except Exception as raised:
@@ -278,7 +277,7 @@ class Replay:
     async def _body(self, input: bytes) -> None:
         """The function, and how it ended."""
         try:
-            value = await self.workflow.called(self, input)
+            value = await self.workflow.called(self.context, input)
             self._ended = self._finish(value)
         except ContinueAsNew as again:
             self._ended = i.Continue(Raw(again.input))
@@ -304,11 +303,7 @@ class Replay:
         if self.unawaited:
             return i.Break(self._never_awaited(self.unawaited[0]))
         try:
-            came = self.came
-            if came is not None and value is came[0]:
-                raw = encode_come(value, came)
-            else:
-                raw = encode_value(value)
+            raw = encode_value(value)
         except PenstockError as error:
             message = (
                 f"the result of workflow `{self.workflow.name}` cannot be kept: {error.message}"
@@ -395,12 +390,20 @@ class Replay:
         self._places.append(place)
         main = self._main
         try:
-            if main is not None and main.driven:
+            if type(main) is Main and current_task(self.loop) is main:  # pyright: ignore
                 self._open[step.key] = main, read
-                return (yield PARKED)
+                value = yield PARKED
+                if step.key not in self._open:
+                    return value
+                # It was begun by hand, and somebody else goes on with it.
             future: asyncio.Future[Any] = _Future(loop=self.loop)
             self._open[step.key] = future, read
             return (yield from future)
+        except GeneratorExit:  # begun by hand, and ended so: nobody waits for it
+            waited = self._open.pop(step.key, None)
+            if waited is not None and waited[0] is not main:
+                self._open[step.key] = waited
+            raise
         except asyncio.CancelledError:
             if self._open.pop(step.key, None) is not None:
                 gently = type(step) is i.Call and (self._asked or bool(step.undo))

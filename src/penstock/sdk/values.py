@@ -19,24 +19,7 @@ from penstock.sdk.results import exact_type
 _PLAIN = msgspec.json.Decoder().decode
 encode_value = encode_payload
 """As JSON."""
-Came = tuple[Any, bytes]
-"""A value, and the JSON that it was read from."""
-_encode = msgspec.json.Encoder().encode
 _ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
-
-
-def encode_come(value: Any, came: Came) -> bytes:
-    """As `encode_value`, of what has just come, or of a tuple of that alone. As long as it gives the JSON that it was read
-    from it is not looked at again: that was done when it was written. A NaN may hide where a null is. A key that is no text
-    any more would hide, too: tests, where all is looked at, tell of it."""
-    raw = came[1]
-    try:
-        encoded = _encode(value)
-    except Exception:
-        return encode_value(value)  # which says where
-    if (encoded if value is came[0] else encoded[1:-1]) == raw and b"null" not in raw:
-        return encoded
-    return encode_value(value)
 
 
 class Unreadable(PenstockError):
