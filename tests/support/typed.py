@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from penstock.core.keys import static
 from support.chance import Chance
 from support.graphs import Document, Draw, graphs
 from support.world import Case
@@ -129,7 +130,9 @@ class Fitting(Chance):
     def output(self, case: Case, key: str) -> object:
         if key in case.run.undoing:
             return super().output(case, key)
-        node = case.flow.locate(key)[2]
+        # By its plan: an attempt that was told to stop may end when the scope around its task is gone.
+        path, _, id = key.rpartition("/")
+        node = case.flow.plan.scopes[static(path)].nodes[id]
         draw = self.draw(case.id, key, "output")
         luck = int(draw * 10_000)
         kind = next((k for k, (s, _) in SCHEMAS.items() if s == node.task.output_schema), "")
