@@ -101,15 +101,20 @@ class Context:
         frame = _frame(1)  # as `here` does
         if named:
             step, read = _call(program, activity, args, **named)
-            return Step(program, step, read, (frame.f_code, frame.f_lineno))
+            return Step(program, (frame.f_code, frame.f_lasti), step, read)
         # As most calls are, without a call of Python's for it: the hot path.
         try:
-            name, read = _looked_at(activity)
+            name, read, key = _looked_at(activity)
         except TypeError:
             raise _no_activity(activity) from None
-        count = program.counts[name] = program.counts.get(name, 0) + 1
-        step = i.Call(f"{name}#{count}", name, Raw(encode_value(args)))
-        return Step(program, step, read, (frame.f_code, frame.f_lineno))
+        counts = program.counts
+        if name in counts:
+            count = counts[name] = counts[name] + 1
+            key = f"{name}#{count}"
+        else:
+            counts[name] = 1
+        step = i.Call(key, name, Raw(encode_value(args)))
+        return Step(program, (frame.f_code, frame.f_lasti), step, read)
 
     def map(
         self, activity: Callable[..., Awaitable[T]] | Callable[..., T], items: Iterable[Any], *, limit: int | None = None,
@@ -125,7 +130,7 @@ class Context:
         def work() -> Generator[Any, Any, Any]:
             return self._map(activity, given, limit, options).__await__()
 
-        return cast("Any", Pending(self._program, work, place))
+        return cast("Any", Pending(self._program, place, work))
 
     async def _map(
         self, activity: Any, items: list[Any], limit: int | None, options: dict[str, Any]
@@ -204,7 +209,7 @@ class Context:
         step = i.Await(key, name, due, update)
         read = program.workflow.signals.get(name) if type is Any else None
         read = read or decoder_of_hint(type)
-        return Pending(program, lambda: self._in_time(step, read, place), place)
+        return Pending(program, place, lambda: self._in_time(step, read, place))
 
     def _in_time(self, step: i.Await, read: Read, place: Place) -> Generator[Any, Any, Any]:
         try:
@@ -277,7 +282,7 @@ class Context:
             detached,
             bool(keep),
         )
-        return Step(program, step, _started if detached else read, place)
+        return Step(program, place, step, _started if detached else read)
 
     def send(self, run_id: str, name: str, payload: Any = None) -> None:
         """A signal to another run; sent once this is on disk."""
@@ -376,13 +381,14 @@ def _call(
 def _known(activity: Any) -> tuple[str, Read]:
     """The name of an activity, and how its result is read."""
     try:
-        return _looked_at(activity)
+        return _looked_at(activity)[:2]
     except TypeError:  # unhashable, as a list is
         raise _no_activity(activity) from None
 
 
 @lru_cache(maxsize=4096)
-def _looked_at(activity: Any) -> tuple[str, Read]:
+def _looked_at(activity: Any) -> tuple[str, Read, str]:
+    """And the key of its first call."""
     if hasattr(activity, WORKFLOW):
         raise _no_activity(activity, "`ctx.child(…)` runs a workflow")
     if not callable(activity) and not (isinstance(activity, str) and activity):
@@ -393,7 +399,7 @@ def _looked_at(activity: Any) -> tuple[str, Read]:
         raise _no_activity(activity, "a lambda has no name to be served under: use `def`")
     if not clean(name):
         raise _no_activity(activity, "leave out NUL and halves of surrogate pairs")
-    return name, read
+    return name, read, f"{name}#1"
 
 
 def _check_name(of: str, name: Any) -> None:

@@ -45,6 +45,8 @@ class Workflow:
             if each.name in hints
         }
         self._shape = self._shaped(hints)
+        self._outline = self._shaped({name: _outlined(each) for name, each in hints.items()})
+        """The same without what can be anything, which need not be read to be checked."""
         self.read_result = decoder_of_hint(hints.get("return", Any))
         self._result = Result(function)
         self.plan.check = self.check_input
@@ -87,9 +89,9 @@ class Workflow:
 
     def check_input(self, input: bytes) -> None:
         """Rejected, if it cannot be called with that."""
-        if self._shape is not None:
+        if self._outline is not None:
             try:
-                self._shape.decode(input)
+                self._outline.decode(input)
             except msgspec.ValidationError:
                 pass  # said in words below
             else:
@@ -221,6 +223,16 @@ class Workflow:
             return msgspec.json.Decoder(made)
         except Exception:  # a type of which msgspec knows nothing
             return None
+
+
+class _Object(msgspec.Struct):
+    """Any object of JSON."""
+
+
+def _outlined(hint: Any) -> Any:
+    if hint is Any:
+        return msgspec.Raw
+    return _Object if hint is dict or hint == dict[str, Any] else hint
 
 
 class Functions:

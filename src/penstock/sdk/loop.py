@@ -12,11 +12,10 @@ import asyncio
 import asyncio.tasks
 import builtins
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import Context, copy_context
 from itertools import islice
 from math import isfinite
-from threading import get_ident
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from zlib import crc32
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.sdk.main import Main
 
 _running = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
-_run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
+run_in = asyncio._set_running_loop  # pyright: ignore[reportPrivateUsage]
 enter_task, leave_task = asyncio.tasks._enter_task, asyncio.tasks._leave_task  # pyright: ignore
 PARKED = object()
 """Given by a coroutine that waits for a step of the run."""
@@ -143,75 +142,61 @@ class Stage:
     def leave(self) -> None:
         hooks, around = self.hooks, self._around
         self.hooks = self._around = None
-        _run_in(around)
+        run_in(around)
         _set_hooks(*hooks)
 
 
 class Loop(asyncio.AbstractEventLoop):
     """See the module's docstring."""
 
+    # As they are of nearly all, and until they are not: hundreds are in memory at once.
+    first: Main | None = None
+    """Goes on before all else, as its step has ended."""
+    now = 0.0
+    thread = 0
+    """In which it runs, while it does."""
+    endless: Sequence[Any] = ()
+    """The task that was about to go on when it had gone on for too long."""
+    unheard: Sequence[dict[str, Any]] = ()
+    """What nobody was there to hear: an exception in a callback."""
+    _gathered = 0
+    _tasks: Sequence[Task] = ()
+    _tasks_max = TASKS_KEPT
+
     def __init__(self, name: str, timers: Timers, stage: Stage) -> None:
-        self._ready: list[Soon | Timer] = []
+        self.ready: list[Soon | Timer] = []
         """In order; a list that is walked while it grows, as a deque costs 600 bytes a run."""
         self._timers: Timers | None = timers
-        self._stage = stage
-        self.first: Main | None = None
-        """Goes on before all else, as its step has ended."""
+        self.stage = stage
         # asyncio keeps the tasks of all loops in one set: those of two runs must not fall on one place there.
-        self._count = crc32(name.encode()) << 24
-        self._gathered = 0
-        self.now = 0.0
-        self.thread = 0
-        """In which it runs, while it does."""
-        self._tasks: list[Task] = []
-        self._tasks_max = TASKS_KEPT
-        self.endless: list[Any] = []
-        """The task that was about to go on when it had gone on for too long."""
-        self.unheard: list[dict[str, Any]] = []
-        """What nobody was there to hear: an exception in a callback."""
+        self.count = crc32(name.encode()) << 24
 
     def next_number(self) -> int:
-        self._count += 1
-        return self._count
+        self.count += 1
+        return self.count
 
     def next_gathered(self) -> int:
         """Numbers of their own: those of tasks are as they were in histories from before."""
         self._gathered += 1
         return self._gathered
 
-    def begin(self) -> None:
-        """Until `end` this is the loop that runs; the one around stands still."""
-        stage = self._stage
-        if stage.hooks is None:
-            stage.take()
-        _run_in(self)
-        self.thread = get_ident()
-
-    def end(self) -> None:
-        self.thread = 0
-        if not self._stage.shared:
-            self._stage.leave()
-
     def run(self) -> None:
         """Until nothing is left to do at this moment."""
-        ready = self._ready
+        ready = self.ready
         try:
             first = self.first
             if first is not None:
                 self.first = None
-                if first.error is None and not first.stop:
-                    self._send(first)
-                else:
-                    first.context.run(first.go_on)
+                first.context.run(first.go_on)
             if ready and self._carry_out(islice(ready, QUICK_MAX)) and len(ready) > QUICK_MAX:
                 self._go_round(ready)
         finally:
             ready.clear()
 
-    def _send(self, main: Main) -> None:
+    def send(self, main: Main, value: Any) -> None:
         """As `Main.go_on`, of a step that has ended well, without a call of Python's: the hot path."""
-        value = main.value
-        main.value = main.waits = None
+        main.waits = None
+        main.going = True
         enter_task(self, main)  # pyright: ignore
         try:
             given = main.context.run(main.send, value)
@@ -220,6 +205,7 @@ class Loop(asyncio.AbstractEventLoop):
             return
         finally:
             leave_task(self, main)  # pyright: ignore
+            main.going = False
         if given is PARKED and not main.stop:
             main.waits = PARKED
         else:
@@ -238,7 +224,7 @@ class Loop(asyncio.AbstractEventLoop):
                 self._timers.exited(error)
                 return False
             except BaseException as error:
-                self.unheard.append({"exception": error})
+                self.unheard = [*self.unheard, {"exception": error}]
         return True
 
     def _go_round(self, ready: list[Any]) -> None:
@@ -260,10 +246,10 @@ class Loop(asyncio.AbstractEventLoop):
         left: list[Task] = []
         if self._tasks:
             left = [each for each in self._tasks if not each.done()]
-            self._tasks.clear()
+            self._tasks = ()
         if left or not (main is None or main.done()):  # mostly the function has ended
             around = _running()
-            _run_in(self)
+            run_in(self)
             try:
                 for task in reversed(left):
                     task._log_destroy_pending = False  # pyright: ignore
@@ -271,7 +257,7 @@ class Loop(asyncio.AbstractEventLoop):
                 if main is not None:
                     _close(main.get_coro())
             finally:
-                _run_in(around)
+                run_in(around)
 
     # --- what asyncio asks of a loop -------------------------------------------------------------------------
 
@@ -280,7 +266,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
         handle = Soon(callback, args, copy_context() if context is None else context)
-        self._ready.append(handle)
+        self.ready.append(handle)
         return handle
 
     def call_later(
@@ -293,7 +279,7 @@ class Loop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         timer = Timer(when, callback, args, self, context)
         if when <= self.now:
-            self._ready.append(timer)
+            self.ready.append(timer)
         elif not isfinite(when):
             if when != when:
                 raise Rejected("time-invalid", "a function cannot wait for NaN seconds")
@@ -305,7 +291,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def fire(self, timer: Timer) -> None:
         """Its time has come."""
-        self._ready.append(timer)
+        self.ready.append(timer)
 
     def _timer_handle_cancelled(self, handle: Timer) -> None:
         if handle.key and self._timers is not None:
@@ -318,9 +304,13 @@ class Loop(asyncio.AbstractEventLoop):
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         task = Task(coro, self, name, context)
-        self._tasks.append(task)
-        if len(self._tasks) > self._tasks_max:
-            self._tasks = [each for each in self._tasks if not each.done()]
+        tasks = self._tasks
+        if isinstance(tasks, list):
+            tasks.append(task)
+        else:
+            tasks = self._tasks = [task]
+        if len(tasks) > self._tasks_max:
+            self._tasks = [each for each in tasks if not each.done()]
             self._tasks_max = TASKS_KEPT + 2 * len(self._tasks)
         return task
 
@@ -337,17 +327,17 @@ class Loop(asyncio.AbstractEventLoop):
 
     def close(self) -> None:
         """It is over; what holds it together is let go."""
-        self._ready.clear()
+        self.ready.clear()
         self._timers = None
 
     def get_exception_handler(self) -> None:
         return None
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.unheard.append(context)
+        self.unheard = [*self.unheard, context]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        self.unheard.append(context)
+        self.unheard = [*self.unheard, context]
 
     # --- what would make the function depend on the world ----------------------------------------------------
 

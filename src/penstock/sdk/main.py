@@ -23,7 +23,7 @@ class Main(Numbered, asyncio.Future[Any]):
     """One coroutine, until it ends."""
 
     __slots__ = (
-        "_cancels", "_coroutine", "_message", "_name", "_owner", "context", "error", "number", "send", "stop", "value",
+        "_cancels", "_coroutine", "_message", "_name", "_owner", "context", "error", "going", "number", "send", "stop", "value",
         "waits",
     )  # fmt: skip
 
@@ -31,13 +31,15 @@ class Main(Numbered, asyncio.Future[Any]):
         super().__init__(loop=loop)
         self._owner, self._coroutine, self._name = loop, coroutine, name
         self.send = coroutine.send
-        self.number = loop.next_number()
+        self.number = loop.count = loop.count + 1
         self.context = Variables()
         self.waits: Any = None
         """PARKED, or the future that it waits for."""
         self.value: Any = None
         """How its step has ended: set by whoever makes it its loop's `first`."""
         self.error: BaseException | None = None
+        self.going = False
+        """It is at work, and no task of its loop is."""
         self.stop = False
         """It was cancelled while it waited for nothing: what it awaits next is given up."""
         self._message: Any = None
@@ -56,6 +58,7 @@ class Main(Numbered, asyncio.Future[Any]):
             if not isinstance(error, asyncio.CancelledError):
                 error = self._cancelled()
         enter_task(self._owner, self)  # pyright: ignore
+        self.going = True
         try:
             going = self._coroutine
             given = going.send(value) if error is None else going.throw(error)
@@ -63,6 +66,7 @@ class Main(Numbered, asyncio.Future[Any]):
             self.end()
             return
         finally:
+            self.going = False
             leave_task(self._owner, self)  # pyright: ignore
             error = None  # its trace has this frame
         self.gave(given)

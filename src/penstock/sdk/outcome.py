@@ -12,10 +12,10 @@ from penstock.errors import Fail, PayloadInvalid, PayloadTooLarge, PenstockError
 from penstock.model.definition import Retry
 from penstock.model.failure import MESSAGE_CHARACTERS_MAX, Failure, failure_of
 from penstock.model.job import Broken, Done, Outcome
-from penstock.model.payload import encode_payload
 from penstock.sdk.arguments import BadArguments, Parameters
 from penstock.sdk.conceal import concealed
 from penstock.sdk.results import Result
+from penstock.sdk.values import encode_value
 
 FRAMES_MAX = 12
 TRACES_MAX = 100
@@ -53,7 +53,7 @@ def returned(name: str, result: Any, retry: Retry | None, expected: Result) -> O
     try:
         if type(result) is int and expected.exact is float:
             result = float(result)  # which CEL would take for an int (SPEC 2.1)
-        encoded = encode_payload(result)
+        encoded = encode_value(result)
         if expected.checks and type(result) is not expected.exact:
             problem = expected.problem(encoded)
             if problem is not None:
@@ -138,7 +138,7 @@ def kept(failure: Failure) -> Failure:
     details = failure.details
     if details is not None:
         try:
-            details = msgspec.json.decode(encode_payload(details, limit=DETAILS_BYTES_MAX))
+            details = msgspec.json.decode(encode_value(details, limit=DETAILS_BYTES_MAX))
         except PenstockError:
             details = repr(details)[:MESSAGE_CHARACTERS_MAX]
     return msgspec.structs.replace(

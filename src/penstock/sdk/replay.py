@@ -12,13 +12,13 @@ import os
 import random
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
 from threading import get_ident
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from penstock.core.program import Told
 from penstock.errors import Nondeterminism, PenstockError, Rejected
@@ -26,7 +26,7 @@ from penstock.model import intents as i
 from penstock.model.failure import FRAME, Failure
 from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_both
-from penstock.sdk.loop import PARKED, Loop, Stage, Timer
+from penstock.sdk.loop import PARKED, Loop, Stage, Timer, run_in
 from penstock.sdk.main import Main
 from penstock.sdk.outcome import readable
 from penstock.sdk.queries import Glance, answered, only_reads
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 Read = Callable[[bytes], Any]
 Place = tuple[CodeType, int]
+"""Some code, and how far it is in there: the line is looked up when somebody asks for it."""
 _AROUND = (os.path.dirname(__file__), os.path.dirname(asyncio.__file__))
 _frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 _Future = asyncio.Future
-current_task = asyncio.current_task
 CHANGED = "changed:"
 """So begin the keys of notes by `ctx.changed`."""
 
@@ -55,8 +55,9 @@ class ContinueAsNew(BaseException):
         self.input = input
 
 
-Waited = tuple["asyncio.Future[Any] | Main | Timer", "Read | None"]
-"""A step that was wanted and has not ended, and how its result is read."""
+Waited = tuple["asyncio.Future[Any] | Main | Timer", "Read | None", bool]
+"""A step that was wanted and has not ended, how its result is read, and whether it is a call that the function itself
+waits for: as most are."""
 
 
 class Update:
@@ -108,7 +109,8 @@ class Replay:
         self._open: dict[str, Waited] = {}
         self.counts: dict[str, int] = {}
         self._wanted: list[i.Intent] = []
-        self._places: list[Place | None] = []
+        self._places: list[Place | None] | None = None
+        """While history is told again: where what it wants is written."""
         self._ended: i.Finish | i.Break | i.Stop | i.Continue | None = None
         self._asked = self._closed = self._reading = False
         """Somebody asked it to stop; it is not needed any more; it answers a query."""
@@ -177,36 +179,75 @@ class Replay:
 
     def _go_on(self, told: Told) -> list[i.Intent]:
         # `sdk/watchdog.py` knows this by its name.
-        loop, guard = self.loop, self._guard
+        loop, guard, stage = self.loop, self._guard, self.loop.stage
         self.at = loop.now = told.at
         wanted = self._wanted = []
-        self._places = []
-        loop.begin()  # also for what is read: the types of values may have code of their own
+        self._places = None if self._notes is None else []
+        # Until the end this is the loop that runs, also for what is read: the types of values may have code of their own.
+        if stage.hooks is None:
+            stage.take()
+        run_in(loop)
+        loop.thread = get_ident()
         try:
-            for heard, output in zip(told.heard, told.outputs, strict=True):
-                self._hear(heard, output)
-                if guard is None:
-                    loop.run()
-                else:
-                    self._guarded()
+            heard = told.heard
+            if (
+                guard is not None
+                or len(heard) != 1
+                or not self._go_straight(heard[0], told.outputs[0])
+            ):
+                for each, output in zip(heard, told.outputs, strict=True):
+                    self._hear(each, output)
+                    if guard is None:
+                        loop.run()
+                    else:
+                        self._guarded()
         finally:
-            loop.end()
+            loop.thread = 0
+            if not stage.shared:
+                stage.leave()
         if guard is not None:
             self._heed(guard)
         if self._ended is None:
             if self.unawaited:
                 self._ended = i.Break(self._never_awaited(self.unawaited[0]))
-            elif self.loop.endless:
-                self._ended = i.Break(self._endless(self.loop.endless[0]))
+            elif loop.endless:
+                self._ended = i.Break(self._endless(loop.endless[0]))
             elif not self._open:
                 self._ended = i.Break(self._stuck())
             else:
                 return wanted
         wanted.append(self._ended)
-        self._places.append(None)
+        if self._places is not None:
+            self._places.append(None)
         return wanted
 
     advance = _go_on
+
+    def _go_straight(self, heard: i.Heard, output: bytes | None) -> bool:
+        """As `_hear` and `Loop.run`, of a start, and of a call that is done and the function itself waits for: the hot path."""
+        value: Any = None
+        main: Any
+        waited = self._open.get(heard.key)
+        if waited is not None and waited[2] and heard.kind == "done":
+            main, read, _ = waited
+            if main.stop or main.error is not None:
+                return False
+            try:
+                value = (read.quick if type(read) is Reading else read)(output)  # pyright: ignore
+            except Exception:
+                return False  # that it cannot be read is for `_hear` to say
+            del self._open[heard.key]
+        elif heard.kind == "start":
+            self._begin(output or b"null")
+            main = self._main
+        else:
+            return False
+        loop = self.loop
+        if type(main) is Main:
+            loop.send(main, value)
+        if loop.ready:
+            loop.run()
+        return True
 
     def _heed(self, guard: Guard) -> None:
         """What was found ends the function."""
@@ -226,13 +267,15 @@ class Replay:
         if waited is None:
             if heard.kind == "start":
                 self._begin(output or b"null")
+                if type(self._main) is Main:
+                    self.loop.first = self._main
             elif heard.kind == "cancel":
                 self._asked = True
                 if self._main is not None:
                     self._main.cancel()
             return
         future: Any
-        future, read = waited
+        future, read, _ = waited
         value: Any = None
         error: BaseException | None = None
         if type(future) is Timer:
@@ -268,11 +311,11 @@ class Replay:
         """Its payload is not what the function asks for: who sent it hears that, whatever the function makes of it."""
         self._unfit = {*(self._unfit or ()), update}
         self._wanted.append(i.Reply(update, refused=readable(why)))
-        self._places.append(None)
+        if self._places is not None:
+            self._places.append(None)
 
     def _begin(self, input: bytes) -> None:
-        main = self._main = Main(self.loop, self._body(input), self.workflow.name)
-        self.loop.first = main
+        self._main = Main(self.loop, self._body(input), self.workflow.name)
 
     async def _body(self, input: bytes) -> None:
         """The function, and how it ended."""
@@ -345,7 +388,7 @@ class Replay:
         while awaited is not None:  # from the outermost call to what it waits for
             frame = getattr(awaited, "cr_frame", None)
             if frame is not None and not frame.f_code.co_filename.startswith(_AROUND):
-                found = f", at {shown_place((frame.f_code, frame.f_lineno))}"
+                found = f", at {shown_place((frame.f_code, frame.f_lasti))}"
             awaited = getattr(awaited, "cr_await", None)
         return found
 
@@ -362,7 +405,8 @@ class Replay:
         if self._closed or self._reading or self.loop.thread != get_ident():
             raise self._unwanted()
         self._wanted.append(intent)
-        self._places.append(place)
+        if self._places is not None:
+            self._places.append(place)
 
     def _unwanted(self) -> BaseException:
         """Why nothing can be wanted now."""
@@ -387,17 +431,18 @@ class Replay:
         if self.loop.thread != get_ident():  # nor when it is closed, or answers a query
             raise self._unwanted()
         self._wanted.append(step)
-        self._places.append(place)
-        main = self._main
+        if self._places is not None:
+            self._places.append(place)
+        main, key = self._main, step.key
         try:
-            if type(main) is Main and current_task(self.loop) is main:  # pyright: ignore
-                self._open[step.key] = main, read
+            if type(main) is Main and main.going:
+                self._open[key] = main, read, type(step) is i.Call
                 value = yield PARKED
-                if step.key not in self._open:
+                if key not in self._open:
                     return value
                 # It was begun by hand, and somebody else goes on with it.
             future: asyncio.Future[Any] = _Future(loop=self.loop)
-            self._open[step.key] = future, read
+            self._open[key] = future, read, False
             return (yield from future)
         except GeneratorExit:  # begun by hand, and ended so: nobody waits for it
             waited = self._open.pop(step.key, None)
@@ -413,7 +458,7 @@ class Replay:
     def arm(self, timer: Timer) -> None:
         timer.key = self.key("sleep")
         self.want(i.Sleep(timer.key, timer.when()), _line())
-        self._open[timer.key] = timer, None
+        self._open[timer.key] = timer, None, False
 
     def disarm(self, timer: Timer) -> None:
         if self._open.pop(timer.key, None) is not None:
@@ -476,12 +521,13 @@ class Replay:
         wanted = self._without_unasked(again, wanted)
         if self._unfit:
             again = self._without_unanswered(again, wanted)
+        places = self._places or ()
         for number in range(max(len(again), len(wanted))):
             now = again[number] if number < len(again) else None
             then = wanted[number] if number < len(wanted) else None
             if now is not None and then is not None and same(now, then):
                 continue
-            place = self._places[number] if number < len(self._places) else None
+            place = places[number] if number < len(places) else None
             where = shown_place(place) or self._where().removeprefix(", at ") or self._at_end(now)
             step = getattr(then, "key", "") or getattr(now, "key", "") or "the end"
             recorded, asked = shown_both(then, now)
@@ -504,14 +550,14 @@ class Replay:
             # What a step raised has the trace of its activity, which says nothing of this code.
             if any((file, name) == (code.co_filename, code.co_name) for file, _, name in frames):
                 return now.failure.place
-        return shown_place((code, code.co_firstlineno))
+        return _shown_line(code, code.co_firstlineno)
 
     def _without_unanswered(self, again: list[i.Intent], wanted: list[i.Intent]) -> list[i.Intent]:
         """In older histories an update that was refused for its payload has no answer."""
         answered = {each.id for each in wanted if isinstance(each, i.Reply)}
         kept = [
             (each, place)
-            for each, place in zip(again, self._places, strict=True)
+            for each, place in zip(again, self._places or (), strict=True)
             if not (isinstance(each, i.Reply) and each.id in (self._unfit or ()) and each.id not in answered)
         ]  # fmt: skip
         self._places = [place for _, place in kept]
@@ -534,7 +580,7 @@ class Replay:
 def here(above: int) -> Place:
     """The line of the caller, so many calls above who asks."""
     frame = _frame(above + 1)
-    return frame.f_code, frame.f_lineno
+    return frame.f_code, frame.f_lasti
 
 
 def _line() -> Place | None:
@@ -542,30 +588,41 @@ def _line() -> Place | None:
     frame = _frame(1)
     while frame.f_back is not None and frame.f_code is not Loop.run.__code__:
         if not frame.f_code.co_filename.startswith(_AROUND):
-            return frame.f_code, frame.f_lineno
+            return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return None
 
 
+def line_of(place: Place) -> int:
+    code, at = place
+    found = (line for start, end, line in code.co_lines() if start <= at < end)
+    return next(found, None) or code.co_firstlineno
+
+
 def shown_place(place: Place | None) -> str:
-    return "" if place is None else f"{place[0].co_filename}:{place[1]} in {place[0].co_name}"
+    return "" if place is None else _shown_line(place[0], line_of(place))
 
 
-class Pending(Coroutine[Any, Any, Any]):
+def _shown_line(code: CodeType, line: int) -> str:
+    return f"{code.co_filename}:{line} in {code.co_name}"
+
+
+class Pending(Struct, eq=False):
     """Something to await, as a coroutine that knows whether anybody has awaited it."""
 
-    __slots__ = ("_going", "_make", "_place", "_program")
+    _program: Replay
+    _place: Place
+    _what: Any
+    """What makes it."""
+    _read: Read | None = None
+    _going: Generator[Any, Any, Any] | None = None
 
-    def __init__(
-        self, program: Replay, make: Callable[[], Generator[Any, Any, Any]], place: Place
-    ) -> None:
-        self._program, self._make, self._place = program, make, place
-        self._going: Generator[Any, Any, Any] | None = None
+    __repr__ = object.__repr__
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._going is not None:
             raise RuntimeError("cannot await a step a second time")
-        going = self._going = self._make()
+        going = self._going = self._what()
         return going
 
     def send(self, value: Any) -> Any:
@@ -590,18 +647,13 @@ def _over() -> Generator[Any, Any, Any]:
     yield
 
 
-class Step(Pending):
-    """A step to await."""
+class Step(Pending, eq=False):
+    """A step to await, and how its result is read."""
 
-    __slots__ = ("_read", "_step")
-
-    def __init__(self, program: Replay, step: i.Waiting, read: Read | None, place: Place) -> None:
-        # All in one place, without a call of Pending's: the hot path.
-        self._program, self._step, self._read, self._place = program, step, read, place
-        self._going = None
+    __repr__ = object.__repr__
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._going is not None:
             raise RuntimeError("cannot await a step a second time")
-        going = self._going = self._program.wait(self._step, self._read, self._place)
+        going = self._going = self._program.wait(self._what, self._read, self._place)
         return going

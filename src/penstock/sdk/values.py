@@ -11,15 +11,43 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
+import orjson
 
 from penstock.errors import PenstockError
-from penstock.model.payload import encode_payload
+from penstock.model.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode_json, locate, looked_at
 from penstock.sdk.results import exact_type
 
 _PLAIN = msgspec.json.Decoder().decode
-encode_value = encode_payload
-"""As JSON."""
+_NOTHING_ELSE = (
+    orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+)  # fmt: skip
+_SHALLOW = 2 * DEPTH_MAX
+"""Bytes in which nothing can be nested too deeply."""
 _ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
+
+
+def encode_value(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
+    """As `encode_payload` does, of which most is to look at every part of the value. orjson looks at them as well, in a
+    quarter of the time: it takes no sets and no keys but text. It does take what is no number, for `null`, and what is nested
+    too deeply."""
+    try:
+        encoded = encode_json(value)
+    except Exception as error:
+        locate(value, error)
+    try:
+        orjson.dumps(value, None, _NOTHING_ELSE)
+    except TypeError:
+        pass
+    else:
+        size = len(encoded)
+        # `rfind` is three times as quick as `in`.
+        if size <= limit and encoded.rfind(b"null") < 0 and (size <= _SHALLOW or _shallow(encoded)):
+            return encoded
+    return looked_at(value, encoded, limit)
+
+
+def _shallow(encoded: bytes) -> bool:
+    return encoded.count(b"[") + encoded.count(b"{") <= DEPTH_MAX
 
 
 class Unreadable(PenstockError):

@@ -22,7 +22,7 @@ from penstock.ports.store import Append
 from penstock.sdk.functions import Functions
 from penstock.sdk.guard import Guard
 from penstock.sdk.loop import Loop
-from penstock.sdk.replay import Place, Read, Replay
+from penstock.sdk.replay import Place, Read, Replay, line_of
 from penstock.testing.apps import App
 from penstock.testing.faults import Fault
 from penstock.testing.findings import Finding
@@ -409,7 +409,7 @@ def _value(raw: bytes | Raw | None) -> Any:
 def _outside(place: Place | None) -> str:
     """Where in the application's code; of a timer that asyncio sets, who asked asyncio."""
     if place is not None and not _inner(place[0].co_filename):
-        return f"{place[0].co_filename}:{place[1]}"
+        return f"{place[0].co_filename}:{line_of(place)}"
     frame: Any = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and frame.f_code is not _RUN:
         if not _inner(frame.f_code.co_filename):
