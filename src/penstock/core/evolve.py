@@ -75,6 +75,8 @@ def _apply(flow: Flow, run: Run, event: e.Event) -> None:
             if run.ending and event.key in run.ending:
                 flow.ended(event.key, bytes(event.output))
                 return
+            if flow.plan.function and functions.done(flow, event):
+                return
             path, scope, node, state = flow.locate(event.key)
             if event.began is not None:
                 state.started_at = event.began

@@ -19,13 +19,20 @@ from penstock.core.values import encode
 from penstock.model import intents as i
 from penstock.model.definition import Compensate, Definition, Retry, Task, Timeouts
 from penstock.model.effects import Abandon, Advance, Answer, Execute, OpenNext, StartChild
-from penstock.model.events import AttributesChanged, Published, RunCompleted, SignalSent
+from penstock.model.events import (
+    AttributesChanged,
+    Published,
+    RunCompleted,
+    SignalSent,
+    TaskCompleted,
+)
 from penstock.model.failure import Failure
 from penstock.model.run import (
     CANCELLED,
     CLOSED,
     COMPLETED,
     FAILED,
+    INLINE_BYTES_MAX,
     OPEN_TASK,
     REF_SHIFT,
     SCHEDULED,
@@ -246,21 +253,40 @@ def ask_to_stop(flow: Flow, status: str, failure: Failure) -> None:
     run.heard.append(i.Heard("cancel", failure=failure))
 
 
+def done(flow: Flow, event: TaskCompleted) -> bool:
+    """As `keep`, `shut` and `completed`, of a step as most are, in one place: the hot path. False of any other."""
+    run, key = flow.run, event.key
+    scope, plan = run.scopes[""], cast("RunPlan", flow.plan)
+    state, node = scope.tasks[key], plan.nodes[key]
+    if run.stopping is not None or state.told or node.compensate is not None or not state.attempt:
+        return False
+    raw = bytes(event.output)
+    if len(raw) <= INLINE_BYTES_MAX:
+        run.heard.append(i.Heard("done", key, raw))
+    else:
+        ref = flow.seq << REF_SHIFT
+        flow.hold_live(ref, raw)
+        run.heard.append(i.Heard("done", key, None, ref))
+    del scope.tasks[key], plan.nodes[key]
+    scope.open -= 1
+    run.active -= 1
+    run.tasks_done += 1
+    if run.answer is None and run.next_input is None:
+        flow.checks.clear()  # nothing open is not the end: the function says what is
+    elif not scope.open:
+        flow.checks.append("")
+    return True
+
+
 def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
     """A step is done; its output is kept already."""
     state.status, state.ended_at, state.failure = COMPLETED, flow.at, None
-    run = flow.run
-    run.tasks_done += 1
+    flow.run.tasks_done += 1
     if node.compensate is not None:
         flow.push_undo("", node, state)
-    if run.stopping is None:  # as `_tell` does, in place: the hot path
-        output, id = state.output, node.id
-        if not state.told:
-            run.heard.append(i.Heard("done", id, output, 0 if output is not None else state.ref))
-        plan: Any = flow.plan
-        del scope.tasks[id], plan.nodes[id]
-    if run.answer is None and run.next_input is None:
-        flow.checks.clear()  # nothing open is not the end: the function says what is
+    _tell(flow, scope, node, state, "done")
+    if flow.run.answer is None and flow.run.next_input is None:
+        flow.checks.clear()
 
 
 def skipped(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
@@ -349,7 +375,9 @@ def advance(flow: Flow) -> None:
     if run.stopping is not None or run.status in CLOSED:
         run.heard.clear()
         return
-    for _ in range(ADVANCES_MAX):
+    times = 0
+    while times < ADVANCES_MAX:
+        times += 1
         place = flow.cursor
         if flow.replaying:
             if place >= len(flow.outcomes):

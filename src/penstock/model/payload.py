@@ -63,8 +63,7 @@ def _as_in(value: Any, dumped: Any) -> Any:
     return known
 
 
-encode_json = msgspec.json.Encoder(enc_hook=_dumped).encode
-"""Whatever there is in it: `looked_at` is to follow."""
+_encode = msgspec.json.Encoder(enc_hook=_dumped).encode
 _decode = msgspec.json.Decoder().decode
 _ATOMS = frozenset({str, int, bool, type(None)})
 _NUMBERS = frozenset({int, bool, float})
@@ -74,21 +73,16 @@ _NUMBERS = frozenset({int, bool, float})
 def encode_payload(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
     """The value as JSON, or PayloadInvalid with the place, or PayloadTooLarge with the size."""
     try:
-        encoded = encode_json(value)
+        encoded = _encode(value)
     except Exception as error:
-        locate(value, error)
-    return looked_at(value, encoded, limit)
-
-
-def looked_at(value: Any, encoded: bytes, limit: int) -> bytes:
-    """What the encoder made of a value, unless there is something in that which JSON would bend."""
+        _locate(value, error)
     if len(encoded) > limit:
         raise PayloadTooLarge(
             f"the value takes {len(encoded):,} bytes as JSON; at most {limit:,} are kept",
             hint="keep large values elsewhere and pass a reference to them",
         )
     if type(value) not in _ATOMS and not _plain(value, DEPTH_MAX - 1) and _inspect(value, [], []):
-        return encode_json(_ordered(value))
+        return _encode(_ordered(value))
     return encoded
 
 
@@ -187,7 +181,7 @@ def _ordered(value: Any) -> Any:
 
 
 def _in_order(items: Iterable[Any]) -> list[Any]:
-    return sorted(items, key=encode_json)
+    return sorted(items, key=_encode)
 
 
 def _children(value: Any) -> Iterable[tuple[Any, Any]] | None:
@@ -207,7 +201,7 @@ def _children(value: Any) -> Iterable[tuple[Any, Any]] | None:
     return None
 
 
-def locate(value: Any, error: Exception) -> NoReturn:
+def _locate(value: Any, error: Exception) -> NoReturn:
     """The encoder failed: find where."""
     _inspect(value, [], [])
     culprit, path = value, list[Any]()
@@ -216,7 +210,7 @@ def locate(value: Any, error: Exception) -> NoReturn:
         searching = False
         for key, child in _children(culprit) or ():
             try:
-                encode_json(child)
+                _encode(child)
             except Exception as inner:
                 culprit, error, searching = child, inner, True
                 path.append(key)

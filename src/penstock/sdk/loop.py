@@ -193,24 +193,6 @@ class Loop(asyncio.AbstractEventLoop):
         finally:
             ready.clear()
 
-    def send(self, main: Main, value: Any) -> None:
-        """As `Main.go_on`, of a step that has ended well, without a call of Python's: the hot path."""
-        main.waits = None
-        main.going = True
-        enter_task(self, main)  # pyright: ignore
-        try:
-            given = main.context.run(main.send, value)
-        except StopIteration:
-            main.end()
-            return
-        finally:
-            leave_task(self, main)  # pyright: ignore
-            main.going = False
-        if given is PARKED and not main.stop:
-            main.waits = PARKED
-        else:
-            main.gave(given)
-
     def _carry_out(self, handles: Iterable[Any]) -> bool:
         """False if the function has ended the process, as it believes."""
         for handle in handles:

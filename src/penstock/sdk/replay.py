@@ -26,7 +26,7 @@ from penstock.model import intents as i
 from penstock.model.failure import FRAME, Failure
 from penstock.sdk.failing import Gone, failure_in, goes_on, step_failed
 from penstock.sdk.fit import same, shown_both
-from penstock.sdk.loop import PARKED, Loop, Stage, Timer, run_in
+from penstock.sdk.loop import PARKED, Loop, Stage, Timer, enter_task, leave_task, run_in
 from penstock.sdk.main import Main
 from penstock.sdk.outcome import readable
 from penstock.sdk.queries import Glance, answered, only_reads
@@ -130,18 +130,20 @@ class Replay:
 
     def replay(self, told: Told, wanted: list[i.Intent]) -> None:
         self._notes = {each.key: each.value for each in wanted if isinstance(each, i.Note)}
+        self._places = []
         try:
             again = self._go_on(told)
-        finally:
             self._notes = None
-        self.advanced = told.seq
-        try:
-            encoded = i.ENCODER.encode(again)
-        except Exception as error:
-            again = i.unkept(error)
-            encoded = i.ENCODER.encode(again)
-        if encoded != i.ENCODER.encode(wanted):
-            self._compare(again, wanted)
+            self.advanced = told.seq
+            try:
+                encoded = i.ENCODER.encode(again)
+            except Exception as error:
+                again = i.unkept(error)
+                encoded = i.ENCODER.encode(again)
+            if encoded != i.ENCODER.encode(wanted):
+                self._compare(again, wanted)
+        finally:
+            self._notes = self._places = None
         if self._misfit is not None:
             raise self._misfit
 
@@ -182,7 +184,6 @@ class Replay:
         loop, guard, stage = self.loop, self._guard, self.loop.stage
         self.at = loop.now = told.at
         wanted = self._wanted = []
-        self._places = None if self._notes is None else []
         # Until the end this is the loop that runs, also for what is read: the types of values may have code of their own.
         if stage.hooks is None:
             stage.take()
@@ -243,8 +244,22 @@ class Replay:
         else:
             return False
         loop = self.loop
-        if type(main) is Main:
-            loop.send(main, value)
+        if type(main) is Main:  # as `Main.go_on`, without a call of Python's
+            main.waits = None
+            main.going = True
+            enter_task(loop, main)  # pyright: ignore
+            given: Any = None
+            try:
+                given = main.context.run(main.send, value)
+            except StopIteration:
+                main.end()
+            finally:
+                main.going = False
+                leave_task(loop, main)  # pyright: ignore
+            if given is PARKED and not main.stop:
+                main.waits = PARKED
+            elif not main.done():
+                main.gave(given)
         if loop.ready:
             loop.run()
         return True

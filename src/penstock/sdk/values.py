@@ -14,12 +14,13 @@ import msgspec
 import orjson
 
 from penstock.errors import PenstockError
-from penstock.model.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode_json, locate, looked_at
+from penstock.model.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode_payload
 from penstock.sdk.results import exact_type
 
 _PLAIN = msgspec.json.Decoder().decode
 _NOTHING_ELSE = (
     orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+    | orjson.OPT_APPEND_NEWLINE
 )  # fmt: skip
 _SHALLOW = 2 * DEPTH_MAX
 """Bytes in which nothing can be nested too deeply."""
@@ -27,23 +28,23 @@ _ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
 
 
 def encode_value(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
-    """As `encode_payload` does, of which most is to look at every part of the value. orjson looks at them as well, in a
-    quarter of the time: it takes no sets and no keys but text. It does take what is no number, for `null`, and what is nested
-    too deeply."""
+    """As `encode_payload` does, in a third of the time, most of which goes into looking at every part of the value. orjson
+    looks as it writes: it takes no sets and no keys but text. What it takes all the same, or writes in another way, goes
+    the long way: what is no number (for `null`), what is nested too deeply, large floats (`1e+17`)."""
     try:
-        encoded = encode_json(value)
-    except Exception as error:
-        locate(value, error)
-    try:
-        orjson.dumps(value, None, _NOTHING_ELSE)
-    except TypeError:
-        pass
-    else:
-        size = len(encoded)
-        # `rfind` is three times as quick as `in`.
-        if size <= limit and encoded.rfind(b"null") < 0 and (size <= _SHALLOW or _shallow(encoded)):
-            return encoded
-    return looked_at(value, encoded, limit)
+        # What it gives takes 4 KiB however short it is: without its last byte it is copied.
+        encoded = orjson.dumps(value, None, _NOTHING_ELSE)[:-1]
+    except Exception:
+        return encode_payload(value, limit=limit)
+    size = len(encoded)
+    if (
+        size <= limit
+        and encoded.rfind(b"null") < 0  # three times as quick as `in`
+        and encoded.find(b"+") < 0
+        and (size <= _SHALLOW or _shallow(encoded))
+    ):
+        return encoded
+    return encode_payload(value, limit=limit)
 
 
 def _shallow(encoded: bytes) -> bool:
