@@ -187,7 +187,7 @@ class RunScope:
 class RunPlan:
     """The plan of one run of a function: it grows and shrinks with the run's steps."""
 
-    __slots__ = ("_steps", "base", "definition", "nodes", "on_bus", "publishes", "queued", "scopes")
+    __slots__ = ("base", "definition", "nodes", "on_bus", "publishes", "queued", "scopes", "steps")
 
     function = True
     awaits = False
@@ -195,7 +195,7 @@ class RunPlan:
     version = FUNCTION
 
     def __init__(self, base: FunctionPlan, run: Run) -> None:
-        self.base, self.definition, self._steps = base, base.definition, base.steps
+        self.base, self.definition, self.steps = base, base.definition, base.steps
         self.queued = self.publishes = self.on_bus = False
         inside = RunScope()
         self.nodes, self.scopes = inside.nodes, {"": inside}
@@ -217,7 +217,7 @@ class RunPlan:
             and step.priority is None
             and not step.undo
         ):
-            plain = self._steps.get(id)
+            plain = self.steps.get(id)
             if plain is None or plain.config["activity"] != step.activity:
                 plain = self.base.plain_step(id, step)
             self.nodes[id] = plain
@@ -256,7 +256,8 @@ def ask_to_stop(flow: Flow, status: str, failure: Failure) -> None:
 def done(flow: Flow, event: TaskCompleted) -> bool:
     """As `keep`, `shut` and `completed`, of a step as most are, in one place: the hot path. False of any other."""
     run, key = flow.run, event.key
-    scope, plan = run.scopes[""], cast("RunPlan", flow.plan)
+    scope = run.scopes[""]
+    plan: Any = flow.plan
     state, node = scope.tasks[key], plan.nodes[key]
     if run.stopping is not None or state.told or node.compensate is not None or not state.attempt:
         return False
@@ -390,7 +391,12 @@ def advance(flow: Flow) -> None:
             if program is None:
                 flow.effects.append(Advance())
                 return
-            wanted = program.advance(_told(flow))
+            heard = run.heard
+            if len(heard) == 1 and heard[0].output is not None:  # as it mostly is
+                told = Told(flow.at, flow.seq, heard, [heard[0].output])
+            else:
+                told = _told(flow)
+            wanted = program.advance(told)
             program.advanced = flow.seq
             try:
                 encoded = i.ENCODER.encode(wanted)
@@ -430,8 +436,6 @@ def _program(flow: Flow) -> Any:
 
 def _told(flow: Flow) -> Told:
     heard = flow.run.heard
-    if len(heard) == 1 and heard[0].output is not None:  # as it mostly is
-        return Told(flow.at, flow.seq, heard, [heard[0].output])
     outputs: list[bytes | None] = []
     for each in heard:
         output = each.output
@@ -448,7 +452,19 @@ def _call(flow: Flow, call: i.Call) -> None:
         status=SCHEDULED, attempt=1, scheduled_at=flow.at, step=call
     )
     plan: Any = flow.plan
-    plan.add(key, call)
+    node = plan.steps.get(key)
+    if (
+        node is not None
+        and call.retry is None
+        and call.timeouts is None
+        and call.queue is None
+        and call.priority is None
+        and not call.undo
+        and node.config["activity"] == call.activity
+    ):  # as most are, and without a call of Python's: the hot path
+        plan.nodes[key] = node
+    else:
+        plan.add(key, call)
     scope.open += 1  # as `enter` does
     run.active += 1
     flow.effects.append(Execute(key, 1))
