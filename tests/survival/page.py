@@ -39,6 +39,12 @@ def where(mutant: str) -> str:
     return f"{module}.{name}"
 
 
+def only(mutants: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Those of these files, classes and functions."""
+    starts = tuple(f"{place}." for place in places)
+    return [each for each in mutants if f"{where(each)}.".startswith(starts)]
+
+
 def told(mutant: str, changed: Sequence[str]) -> str:
     """By what a survivor is known as long as its lines are the same, whatever its number is."""
     return f"{where(mutant)}: {' '.join(changed)}"

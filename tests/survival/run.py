@@ -4,6 +4,7 @@ python tests/survival/run.py                   a draw of about 450, by share, sp
 python tests/survival/run.py --number 200 --seed other
 python tests/survival/run.py --all             every one of them: hours
 python tests/survival/run.py --mutant NAME …   these (`*` at the end: all that begin so); with --show, only what they change
+python tests/survival/run.py --all --only functions.done evolve    of all, or of a draw, those of these functions and files
 python tests/survival/run.py --survivors       those that did, once more; with --tests tests/laws against other tests
 python tests/survival/run.py --write           and what came of it into docs/concepts/survival.md
 
@@ -25,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import pytest  # noqa: E402
 
 from survival.forest import PLACE, SOURCE, change, drawn, grow  # noqa: E402
-from survival.page import table, write, written  # noqa: E402
+from survival.page import only, table, write, written  # noqa: E402
 from survival.trial import Trial, Verdict  # noqa: E402
 
 TESTS = [
@@ -84,6 +85,12 @@ def main() -> int:
     parser.add_argument("--seed", default="penstock")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--mutant", nargs="+", default=[])
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        help="as the page names them: `evolve`, `functions.RunPlan.add`",
+    )
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--survivors", action="store_true")
     parser.add_argument("--tests", nargs="+", default=[])
@@ -107,6 +114,8 @@ def main() -> int:
         chosen = [n for n in names if n in given.mutant or (starts and n.startswith(starts))]
     else:
         chosen = names if given.all else drawn(forest, given.number, given.seed)
+    if given.only:
+        chosen = only(chosen, given.only)
     if given.survivors:
         chosen = [n for n in chosen if n in kept.verdicts and kept.verdicts[n].verdict != "killed"]
     fresh = bool(given.mutant or given.survivors)

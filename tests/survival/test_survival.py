@@ -9,6 +9,7 @@ import pytest
 
 from survival import switch
 from survival.forest import AT_LEAST, TRAMPOLINE, change, drawn
+from survival.page import only
 
 SOURCE = '''
 def price(cents: int, count: int = 1) -> int:
@@ -31,6 +32,17 @@ def test_a_draw_is_repeatable_reaches_every_file_and_grows() -> None:
     assert set(small) != set(drawn(forest, 100, "t"))
     shares = [sum(name.startswith(file) for name in small) for file in "abc"]
     assert shares == [round(100 * 900 / 994), AT_LEAST, 4]
+
+
+def test_of_them_those_of_a_file_a_class_or_a_function_are_taken() -> None:
+    names = [
+        f"penstock.core.{name}__mutmut_1"
+        for name in ("kinds.maps.x_end", "functions.x_done", "functions.x_done_for", "functions.xǁRunPlanǁadd")
+    ]  # fmt: skip
+
+    assert only(names, ["functions"]) == names[1:]
+    assert only(names, ["functions.done"]) == names[1:2]
+    assert only(names, ["kinds", "functions.RunPlan"]) == [names[0], names[3]]
 
 
 @pytest.fixture

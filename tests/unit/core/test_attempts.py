@@ -232,6 +232,21 @@ def test_progress_is_kept_for_the_next_attempt() -> None:
     run.fail("a", progress=b"7")
 
     assert run.task("a").progress == b"7"
+    run.begin("a")
+    run.lose("a", progress=b"8")
+    assert run.task("a").progress == b"8"
+    run.begin("a")
+    run.lose("a")
+    assert run.task("a").progress == b"8"
+
+
+def test_a_result_says_when_its_attempt_began_if_nothing_else_has() -> None:
+    run = given("tasks: {a: {do: x}, b: {do: x, after: a}}")
+    run.command(
+        c.CompleteTask(at=run.world.now, key="a", attempt=1, output=b"1", began=run.world.now - 3)
+    )
+
+    assert run.task("a").started_at == run.world.now - 3
 
 
 def test_a_task_timeout_spans_all_attempts_and_tells_the_one_in_flight() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from msgspec import Raw
 
@@ -24,43 +21,9 @@ from penstock.model.definition import Retry, Timeouts
 from penstock.model.failure import Failure
 from penstock.model.run import Run, Undo
 from support.world import NOON, Case, World
+from unit.core.scripted import Scripted, started
 
-Script = Callable[[Told], list[i.Intent]]
 RETRY = Retry(attempts=2, first=4.0, jitter=0.0)
-
-
-class Scripted:
-    """The program, and the host that begins it."""
-
-    def __init__(self, *answers: list[i.Intent]) -> None:
-        self.answers = list(answers)
-        self.heard: list[Told] = []
-        self.advanced = 0
-
-    def begin(self, run: Run) -> Any:
-        return self
-
-    def advance(self, told: Told) -> list[i.Intent]:
-        self.heard.append(told)
-        return self.answers.pop(0) if self.answers else []
-
-    def last(self) -> tuple[i.Heard, bytes | None]:
-        (heard,), (output,) = self.heard[-1].heard, self.heard[-1].outputs
-        return heard, output
-
-
-def started(
-    *answers: list[i.Intent], timeouts: Timeouts | None = None, **more: Any
-) -> tuple[Case, Scripted]:
-    plan, program = FunctionPlan("work", timeouts), Scripted(*answers)
-    world = World(plan)
-    case = world.cases["run"] = Case(world, "run", plan)
-    case.flow.host = program
-    case.command(
-        c.StartRun(at=NOON, id="run", definition="work", version=FUNCTION, input=b"7", **more)
-    )
-    assert broken(case.flow) == []
-    return case, program
 
 
 def test_a_function_is_told_its_start_and_gives_its_result() -> None:
@@ -68,7 +31,7 @@ def test_a_function_is_told_its_start_and_gives_its_result() -> None:
 
     (first,) = program.heard
     assert (first.at, first.seq) == (NOON, 1)
-    assert [(each.kind, each.key) for each in first.heard] == [("start", "")]
+    assert first.heard == [i.Heard("start", output=b"7")]
     assert run.types() == ["run_started", "run_completed"]
     assert run.result == 8
     assert (run.run.advanced, program.advanced) == (1, 1)
@@ -150,17 +113,16 @@ def test_a_step_that_can_be_undone_is() -> None:
         [
             i.Call("a#1", "act", undo="back", undo_retry=RETRY),
             i.Push("p", "aside", Raw(b"[7]")),
-            i.Push("r", "again", Raw(b"[8]"), RETRY),
+            i.Push(
+                "r", "again", Raw(b"[8]"), Retry(attempts=3, first=4.0, factor=1.5, maximum=9.0)
+            ),
         ],
         [i.Break(Failure(code="bad", message="no"))],
     )
-    assert [(each.key, each.attempts, each.first, each.maximum) for each in run.run.undo] == [
-        ("p", 4, 2.0, 60.0),
-        ("r", 2, 4.0, RETRY.maximum),
-    ]
-    assert run.run.undo[0] == Undo(
-        key="p", activity="aside", arguments=Raw(b"[7]"), attempts=4, first=2.0, factor=2.0, maximum=60.0
-    )  # fmt: skip
+    assert run.run.undo == [
+        Undo(key="p", activity="aside", arguments=Raw(b"[7]"), attempts=4, first=2.0, factor=2.0, maximum=60.0),
+        Undo(key="r", activity="again", arguments=Raw(b"[8]"), attempts=3, first=4.0, factor=1.5, maximum=9.0),
+    ]  # fmt: skip
     run.complete("a#1", 1)
 
     assert run.undoing == ["a#1"]
@@ -324,7 +286,10 @@ def test_children_are_not_started_without_end(depth: int, heard: list[str]) -> N
         failure = program.heard[-1].heard[0].failure
         assert failure is not None
         assert (failure.code, failure.key) == ("depth-exceeded", "c#1")
-        assert failure.message.startswith("`c#1` would be a child run 65 deep, and at most 64 ")
+        assert failure.message == (
+            "`c#1` would be a child run 65 deep, and at most 64 are started inside one another: "
+            "a workflow that starts itself needs an end, or `continue_as_new`"
+        )
 
 
 def test_a_detached_child_is_done_when_it_has_begun() -> None:
@@ -359,6 +324,7 @@ def test_what_is_dropped_gently_may_still_end() -> None:
     run.skip(5)
 
     assert run.abandoned() == ["a#1", "b#1"]
+    assert run.done[-2:] == [f.Abandon("a#1", 1), f.Abandon("b#1", 1)]
     assert told(run.run, "a#1")
     assert not told(run.run, "z")
     assert not told(Run(id="x"), "a#1")
@@ -433,6 +399,7 @@ def test_a_function_that_goes_on_as_new_takes_along_what_is_done_all_the_same() 
     run.skip(5)
 
     assert run.waiting == ["a#1", "b#1"]
+    assert run.abandoned() == ["c#1", "a#1", "b#1"]
     assert owed(run.run) == [f.Abandon("a#1", 1), f.Abandon("b#1", 1)]
     run.complete("a#1", 1)
     assert owed(run.run) == [f.Abandon("b#1", 1)]
@@ -450,11 +417,37 @@ def test_what_goes_on_as_new_can_be_cancelled_while_it_waits() -> None:
         [i.Call("a#1", "act", undo="back"), i.Sleep("s#1", NOON + 5)], [i.Continue(Raw(b"9"))]
     )
     run.skip(5)
+    run.skip(9)
     run.cancel()
+    assert run.run.grace == NOON + 5 + 9 + 30
     run.complete("a#1", 1)
     assert run.undoing == ["a#1"]
     run.complete("a#1")
     assert run.status == "CANCELLED"
+
+
+def test_a_result_that_waits_for_what_is_told_to_stop_can_be_cancelled() -> None:
+    run, program = started(
+        [i.Call("a#1", "act", undo="back"), i.Sleep("s#1", NOON + 5)],
+        [i.Finish(Raw(b"1"))],
+        parent="up",
+        parent_key="c#1",
+    )
+    run.skip(5)
+    run.cancel()
+    assert run.run.stopping == "CANCELLED"
+    run.complete("a#1", 1)
+    run.complete("a#1")
+    assert (run.status, run.code) == ("CANCELLED", "cancelled")
+    assert len(program.heard) == 2
+
+
+def test_a_function_that_has_not_begun_is_cancelled_without_it() -> None:
+    run, program = started(delay=60.0)
+    run.cancel()
+
+    assert (run.status, run.code) == ("CANCELLED", "cancelled")
+    assert program.heard == []
 
 
 def test_what_it_sends_publishes_and_is_found_by_are_events() -> None:
@@ -483,6 +476,17 @@ def test_what_it_leaves_open_is_not_waited_for() -> None:
     run.skip(5)
 
     assert run.status == "COMPLETED"
+    assert run.abandoned() == ["a#1"]
+    assert run.types() == ["run_started", "timer_fired", "run_completed"]
+
+
+def test_nor_is_what_can_be_undone_where_nobody_will_undo_it() -> None:
+    run, _ = started(
+        [i.Call("a#1", "act", undo="back"), i.Sleep("s#1", NOON + 5)], [i.Finish(Raw(b"1"))]
+    )
+    run.skip(5)
+
+    assert run.result == 1
     assert run.abandoned() == ["a#1"]
 
 
@@ -592,11 +596,12 @@ def test_a_cancel_in_a_pause_is_told_at_once() -> None:
 
 
 def test_what_an_operator_skips_is_heard_as_nothing() -> None:
-    run, program = started([i.Await("go#1", "go")])
+    run, program = started([i.Call("a#1", "act"), i.Await("go#1", "go")])
+    run.complete("a#1")
     run.command(c.HandleWait(at=NOON, key="go#1", act="skip"))
 
     assert program.last() == (i.Heard("skipped", "go#1", b"null"), b"null")
-    assert run.run.tasks_done == 1
+    assert run.run.tasks_done == 2
     assert run.run.waiters == {}
     assert not run.has("go#1")
 

@@ -121,6 +121,26 @@ def test_what_a_generation_undid_of_the_one_before_is_not_its_own() -> None:
     assert preview(new.walked().past, 1, []).consequences == []
 
 
+def test_a_generation_goes_on_when_what_it_could_not_undo_is_let_be() -> None:
+    run = given(
+        "tasks:\n  t: {type: timer, delay: 60s}\n  a: {do: x, compensate: back}\n  b: {do: x, after: a}\n"
+    )
+    run.complete("a", 1)
+    run.world.skip(5)
+    new = run.reset(1, undo=True)
+    (key,) = new.run.undoing
+    for _ in range(4):
+        new.fail(key)
+    assert (new.run.undoing, new.run.rewinding) == ({}, True)
+    assert not new.has("b")
+    run.world.skip(20)
+    new.command(c.ResolveUndo(at=run.world.now, key=key, act="accept"))
+
+    assert not new.run.rewinding
+    assert new.open == ["a"]
+    assert new.run.dues == [(NOON + 5 + 20 + 60, "t")]  # as it was at the point
+
+
 def test_a_retry_begins_with_what_failed() -> None:
     past = failed("a").walked().past
     # `a` was undone: the retry begins before it

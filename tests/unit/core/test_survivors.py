@@ -137,6 +137,17 @@ def test_what_was_attempted_and_is_cancelled_in_a_body_is_undone_by_its_key() ->
     assert [entry.key for entry in run.run.undo] == ["m[0]/a"]
 
 
+def test_so_is_what_stops_in_a_body_as_its_run_is_cancelled() -> None:
+    run = given(CANCELS.replace("tasks.b.output.no", "item"))
+    run.begin("m[0]/a")
+    run.cancel()
+    run.fail("m[0]/b", "cancelled")
+    run.fail("m[0]/a", "cancelled")
+
+    assert run.code == "cancelled"
+    assert run.undoing == ["m[0]/a"]
+
+
 def test_an_undo_that_can_not_be_noted_fails_the_scope_of_what_is_cancelled_by_its_key() -> None:
     run = given(CANCELS)
     run.begin("m[0]/a")
