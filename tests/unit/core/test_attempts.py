@@ -158,6 +158,18 @@ def test_three_counted_losses_in_a_row_are_poison() -> None:
     assert [x.counted for x in run.of(e.TaskLost)] == [False, False, True, True]
 
 
+def test_poison_tells_the_error_that_came_before_the_losses() -> None:
+    run = given("tasks:\n  a: {do: x, retry: {attempts: 9}}")
+    run.fail("a", "boom", "no luck")
+    for _ in range(5):
+        run.begin("a")
+        run.lose("a")
+
+    assert run.failure is not None
+    assert run.code == "poison"
+    assert run.failure.cause == Failure(code="boom", message="no luck")
+
+
 def test_the_death_of_its_own_child_process_counts_at_once() -> None:
     run = given("tasks:\n  a: {do: x}")
 

@@ -271,6 +271,16 @@ def test_a_child_is_started_waited_for_and_heard() -> None:
     assert run.status == "COMPLETED"
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_child_that_is_dropped_is_cancelled_unless_it_is_kept(kept: bool) -> None:
+    run, _ = started([i.Child("c#1", "other", kept=kept), i.Call("a#1", "act")], [i.Drop("c#1")])
+    run.command(c.RecordChild(at=NOON, key="c#1", run="run/c#1", version="2"))
+    run.complete("a#1")
+
+    assert run.run.leaving == ({} if kept else {"c#1": "run/c#1"})
+    assert (f.CancelChild("c#1", "run/c#1") in run.done) is not kept
+
+
 def test_a_child_of_a_later_generation_has_another_name() -> None:
     run, _ = started([i.Child("c#1", "other")], generation=3)
 

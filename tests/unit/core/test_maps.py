@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.invariants import broken
 from support.world import given
 
 
@@ -119,6 +120,7 @@ def test_collect_tolerates_so_many_failures_and_no_more() -> None:
 
     run.fail("m[0]/x", "first")
     assert run.status == "RUNNING"
+    assert broken(run.flow) == []
     run.fail("m[1]/x", "second")
 
     assert run.code == "second"

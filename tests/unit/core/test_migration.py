@@ -176,6 +176,18 @@ def test_what_is_not_safe_is_refused_with_the_reason(
     assert all(each.message for each in found)
 
 
+def test_what_is_given_up_and_has_not_ended_is_in_the_way_if_it_changes() -> None:
+    old = "tasks: {a: {do: x, compensate: u}, s: {type: signal, name: stop}, k: {type: cancel, tasks: [a], after: s}, w: {type: signal}}"
+    run = versions(old, old.replace("do: x", "do: y")).start(None, {"n": 3})
+    run.begin("a")
+    run.signal("stop")
+    assert list(run.run.ending) == ["a"]
+
+    assert ("leaving", "a", "`a` was told to stop and has not ended") in [
+        (each.why, each.key, each.message) for each in refusals(run)
+    ]
+
+
 def test_every_reason_is_told_with_what_to_do() -> None:
     page = Path(__file__).parents[3] / "docs" / "howto" / "change-a-running-definition.md"
     told = set(re.findall(r"^\| `([a-z-]+)` \|", page.read_text(), re.MULTILINE))

@@ -376,6 +376,8 @@ def test_a_refusal_tells_the_first_three_and_how_many_there_are() -> None:
     assert len(error.facts["obstacles"]) == 5
     three = refused(started("tasks: {a: {do: x}, b: {do: x}, c: {do: x}}", "tasks: {a: {do: y}, b: {do: y}, c: {do: y}}"))  # fmt: skip
     assert three.message.endswith("`c` is open, and has changed (config.activity)")
+    fields = refused(started("tasks: {a: {do: x}}", "tasks: {a: {do: x, retry: {attempts: 3}, priority: low, queue: q}}"))  # fmt: skip
+    assert fields.message.endswith("`a` is open, and has changed (retry, priority, queue)")
 
 
 @pytest.mark.parametrize(

@@ -324,3 +324,22 @@ def test_a_large_output_of_an_earlier_pass_is_read_by_reference_after_a_restart(
 
     assert run.result == {"text": "x" * 5000}
     assert run.needs == 1
+
+
+@pytest.mark.parametrize(("join", "waits"), [("all", True), ("any", False)])
+def test_a_header_that_joins_waits_as_it_says(join: str, waits: bool) -> None:
+    run = given(
+        f"""
+tasks:
+  a: {{do: x}}
+  b: {{do: x}}
+  h: {{do: x, join: {join}, after: [a, b, {{from: t, when: 'iteration < 2'}}]}}
+  t: {{do: x, after: h}}
+  z: {{do: x, after: {{from: t, when: 'iteration >= 2'}}}}
+"""
+    )
+    run.complete("a")
+
+    assert run.has("h[1]/h") is not waits
+    run.complete("b")
+    assert run.open == ["h[1]/h"]

@@ -160,6 +160,24 @@ def test_so_is_one_whose_scope_is_gone() -> None:
     assert "m[0]" not in case.run.scopes
 
 
+def test_and_it_sees_what_was_around_its_scope() -> None:
+    world = World(
+        "id: parent\ntasks:\n  o: {do: g}\n  bad: {do: g, after: o}\n  m: {after: o, type: map, config: {items: '[7]', body: {tasks: {sub: {"
+        + SUB % ", outer: '${tasks.o.output}'"
+        + "}}}}}",
+        CHILD,
+    )
+    case = world.start("parent", 3)
+    case.complete("o", 9)
+    child = world.start_child(case, "m[0]/sub")
+    case.fail("bad")
+    child.complete("a", {"v": 6})
+    world.close_child(child)
+
+    arguments = bytes(case.run.undoing["m[0]/sub"].entry.arguments)
+    assert arguments == b'{"amount":6,"other":3,"outer":9}'
+
+
 def test_what_cannot_be_asked_any_more_is_a_failure_and_not_a_guess() -> None:
     case = _given_up(MAP % (SUB % ", item: {from: item}"), "m[0]/sub")
     assert not case.run.undoing
