@@ -200,3 +200,51 @@ async def test_a_command_line_starts_and_signals_what_another_process_executes(
         await say("start", "order", "-i", '{"n": 5}', "--id", "o")
         await say("signal", "o", "go", "7")
         assert await (await engine.get("o")).result() == 12
+
+
+@activity(name="shop/charge")
+async def charge(n: int) -> int:
+    return n + 1
+
+
+@activity(name="update:card")
+async def update_card(n: int) -> int:
+    return n
+
+
+@workflow(name="shop/child")
+async def inner(ctx: Context) -> int:
+    return await ctx.call("shop/charge", 1) + await ctx.call("shop/charge", 2)
+
+
+@workflow
+async def slashes(ctx: Context) -> list[Any]:
+    ctx.undo(charge, 5)
+    update = await ctx.update("up/now", type=int)
+    assert update is not None
+    update.answer(update.payload + 1)
+    said = await ctx.signal("go/now", type=str)
+    return [said, await ctx.child(inner), await ctx.call(charge, 3, timeout=5)]
+
+
+async def test_names_may_have_a_slash_which_keys_have_for_what_is_inside_of_another() -> None:
+    async with harness(workflows=[slashes, inner], activities=[charge]) as engine:
+        run = await engine.start(slashes)
+        asked = asyncio.ensure_future(run.update("up/now", 7))
+        await engine.settle()
+        assert await asked == 8
+        await run.signal("go/now", "x")
+        assert await run.result() == ["x", 5, 4]
+
+
+@pytest.mark.parametrize("guard", [False, True])
+async def test_an_activity_may_be_named_like_the_key_of_an_update(guard: bool) -> None:
+    @workflow
+    async def both(ctx: Context) -> list[int]:
+        alone = await ctx.call(update_card, 3)
+        (beside,) = await asyncio.gather(ctx.call(update_card, 4))
+        return [alone, beside]
+
+    async with harness(workflows=[both], activities=[update_card], guard=guard) as engine:
+        run = await engine.start(both)
+        assert await run.result() == [3, 4]

@@ -26,6 +26,33 @@ class Colour(enum.Enum):
     MANY = frozenset({"a", "b"})
 
 
+class Label(str, enum.Enum):  # noqa: UP042
+    """Its text is one thing, its value another."""
+
+    def __new__(cls, text: str, value: str) -> Label:
+        made = str.__new__(cls, text)
+        made._value_ = value
+        return made
+
+    RED = "r", "red"
+
+
+class Coded(enum.Enum):
+    RED = 1
+
+    @property
+    def value(self) -> Any:
+        raise AttributeError("use .code")
+
+
+class Endless(enum.Enum):
+    RED = 1
+
+    @property
+    def value(self) -> Any:
+        return self
+
+
 class Pair(NamedTuple):
     one: Any
     other: Any
@@ -51,7 +78,8 @@ plain = (
 odd = (
     st.sets(st.text(max_size=3), max_size=4) | st.frozensets(st.integers(0, 9), max_size=4) | st.sampled_from(Colour)
     | st.binary(max_size=4) | st.just(date(2026, 1, 2)) | st.just(Decimal("1.5")) | st.just(UUID(int=7)) | st.builds(Name)
-    | st.just(object) | st.just(1j)
+    | st.just(object) | st.just(1j) | st.sampled_from([Label.RED, Coded.RED, Endless.RED])
+    | st.sampled_from([b"{oops", b"1e400", b'"\xff"', b"1", b'{"a":[null]}']).map(msgspec.Raw)
 )  # fmt: skip
 keys = (
     st.text(max_size=4)
@@ -78,6 +106,8 @@ def told(encode: Any, value: Any) -> Any:
         return encode(value)
     except PenstockError as error:
         return error.code, error.message
+    except Exception as error:  # of the value's own code
+        return type(error), str(error)
 
 
 @given(nested(plain) | nested(plain | odd))
@@ -134,3 +164,15 @@ def test_an_input_is_refused_at_the_start_if_and_only_if_the_function_cannot_rea
     except Rejected:
         accepted = False
     assert accepted == read
+
+
+@given(st.binary(max_size=6))
+def test_ready_made_json_is_kept_if_it_is_json(raw: bytes) -> None:
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = told(encode_value, {"a": [msgspec.Raw(raw)]})
+        assert found[0] == "payload-invalid"
+        assert found[1].startswith("$.a[0] is not JSON: ")
+    else:
+        assert encode_value({"a": [msgspec.Raw(raw)]}) == b'{"a":[' + raw + b"]}"

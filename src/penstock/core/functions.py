@@ -259,7 +259,9 @@ def done(flow: Flow, event: TaskCompleted) -> bool:
     scope = run.scopes[""]
     plan: Any = flow.plan
     state, node = scope.tasks[key], plan.nodes[key]
-    if run.stopping is not None or state.told or node.compensate is not None or not state.attempt:
+    if run.stopping is not None or run.answer is not None or run.next_input is not None:
+        return False
+    if state.told or node.compensate is not None or not state.attempt:
         return False
     raw = bytes(event.output)
     if len(raw) <= INLINE_BYTES_MAX:
@@ -272,11 +274,7 @@ def done(flow: Flow, event: TaskCompleted) -> bool:
     scope.open -= 1
     run.active -= 1
     run.tasks_done += 1
-    if run.answer is None and run.next_input is None:
-        flow.checks.clear()  # nothing open is not the end: the function says what is
-    elif not scope.open:
-        flow.checks.append("")
-    return True
+    return True  # nothing open is not the end: the function says what is
 
 
 def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
@@ -287,7 +285,7 @@ def completed(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:
         flow.push_undo("", node, state)
     _tell(flow, scope, node, state, "done")
     if flow.run.answer is None and flow.run.next_input is None:
-        flow.checks.clear()
+        flow.checks.clear()  # nothing open is not the end: the function says what is
 
 
 def skipped(flow: Flow, scope: Scope, node: Node, state: TaskState) -> None:

@@ -2,7 +2,7 @@
 
 A value is encoded once, by one encoder, and what JSON would bend without a word is refused with its place: NaN and
 infinities (JSON has none), keys that are not text (they would come back as text), nesting that could not be read
-back. Bytes become base64 text, sets become lists, dates and decimals text, models of pydantic's objects. The list of a set is
+back, ready-made JSON (`msgspec.Raw`) that is none. Bytes become base64 text, sets become lists, dates and decimals text, models of pydantic's objects. The list of a set is
 in the order of its JSON: that of the set is another in each process.
 """
 
@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any, NoReturn, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from penstock.errors import PayloadInvalid, PayloadTooLarge, shown
 
@@ -63,7 +63,8 @@ def _as_in(value: Any, dumped: Any) -> Any:
     return known
 
 
-_encode = msgspec.json.Encoder(enc_hook=_dumped).encode
+encode_json = msgspec.json.Encoder(enc_hook=_dumped).encode
+"""Whatever there is in it: `looked_at` is to follow."""
 _decode = msgspec.json.Decoder().decode
 _ATOMS = frozenset({str, int, bool, type(None)})
 _NUMBERS = frozenset({int, bool, float})
@@ -73,16 +74,21 @@ _NUMBERS = frozenset({int, bool, float})
 def encode_payload(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
     """The value as JSON, or PayloadInvalid with the place, or PayloadTooLarge with the size."""
     try:
-        encoded = _encode(value)
+        encoded = encode_json(value)
     except Exception as error:
-        _locate(value, error)
+        locate(value, error)
+    return looked_at(value, encoded, limit)
+
+
+def looked_at(value: Any, encoded: bytes, limit: int) -> bytes:
+    """What the encoder made of a value, unless there is something in that which JSON would bend."""
     if len(encoded) > limit:
         raise PayloadTooLarge(
             f"the value takes {len(encoded):,} bytes as JSON; at most {limit:,} are kept",
             hint="keep large values elsewhere and pass a reference to them",
         )
     if type(value) not in _ATOMS and not _plain(value, DEPTH_MAX - 1) and _inspect(value, [], []):
-        return _encode(_ordered(value))
+        return encode_json(_ordered(value))
     return encoded
 
 
@@ -128,6 +134,12 @@ def _inspect(value: Any, path: list[Any], above: list[int]) -> bool:
         return False
     if isinstance(value, Enum):
         _inspect(value.value, path, above)
+        return False
+    if isinstance(value, Raw):
+        try:
+            _decode(value)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise PayloadInvalid(f"{_place(path)} is not JSON: {error}") from None
         return False
     children = _children(value)
     if children is None:
@@ -181,7 +193,7 @@ def _ordered(value: Any) -> Any:
 
 
 def _in_order(items: Iterable[Any]) -> list[Any]:
-    return sorted(items, key=_encode)
+    return sorted(items, key=encode_json)
 
 
 def _children(value: Any) -> Iterable[tuple[Any, Any]] | None:
@@ -201,7 +213,7 @@ def _children(value: Any) -> Iterable[tuple[Any, Any]] | None:
     return None
 
 
-def _locate(value: Any, error: Exception) -> NoReturn:
+def locate(value: Any, error: Exception) -> NoReturn:
     """The encoder failed: find where."""
     _inspect(value, [], [])
     culprit, path = value, list[Any]()
@@ -210,7 +222,7 @@ def _locate(value: Any, error: Exception) -> NoReturn:
         searching = False
         for key, child in _children(culprit) or ():
             try:
-                _encode(child)
+                encode_json(child)
             except Exception as inner:
                 culprit, error, searching = child, inner, True
                 path.append(key)

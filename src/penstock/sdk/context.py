@@ -27,7 +27,7 @@ from penstock.model.payload import INLINE_PAYLOAD_BYTES_MAX
 from penstock.ports.arguments import check, clean
 from penstock.sdk.functions import workflow_of
 from penstock.sdk.marks import ATTRIBUTE as WORKFLOW
-from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Step, Update, here
+from penstock.sdk.replay import ContinueAsNew, Pending, Place, Read, Step, Update, here, keyed
 from penstock.sdk.values import decoder_of_hint, encode_value, result_decoder
 from penstock.sdk.workflow import name_of, names_of, seconds_of
 
@@ -104,15 +104,15 @@ class Context:
             return Step(program, (frame.f_code, frame.f_lasti), step, read)
         # As most calls are, without a call of Python's for it: the hot path.
         try:
-            name, read, key = _looked_at(activity)
+            name, read, known, key = _looked_at(activity)
         except TypeError:
             raise _no_activity(activity) from None
-        counts = program.counts
-        if name in counts:
-            count = counts[name] = counts[name] + 1
-            key = f"{name}#{count}"
+        counts = program.counts  # as `key` does
+        if known in counts:
+            count = counts[known] = counts[known] + 1
+            key = f"{known}#{count}"
         else:
-            counts[name] = 1
+            counts[known] = 1
         step = i.Call(key, name, Raw(encode_value(args)))
         return Step(program, (frame.f_code, frame.f_lasti), step, read)
 
@@ -387,8 +387,8 @@ def _known(activity: Any) -> tuple[str, Read]:
 
 
 @lru_cache(maxsize=4096)
-def _looked_at(activity: Any) -> tuple[str, Read, str]:
-    """And the key of its first call."""
+def _looked_at(activity: Any) -> tuple[str, Read, str, str]:
+    """And its name in keys, and the key of its first call."""
     if hasattr(activity, WORKFLOW):
         raise _no_activity(activity, "`ctx.child(…)` runs a workflow")
     if not callable(activity) and not (isinstance(activity, str) and activity):
@@ -399,7 +399,7 @@ def _looked_at(activity: Any) -> tuple[str, Read, str]:
         raise _no_activity(activity, "a lambda has no name to be served under: use `def`")
     if not clean(name):
         raise _no_activity(activity, "leave out NUL and halves of surrogate pairs")
-    return name, read, f"{name}#1"
+    return name, read, keyed(name), f"{keyed(name)}#1"
 
 
 def _check_name(of: str, name: Any) -> None:

@@ -12,13 +12,13 @@ import os
 import random
 import sys
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from datetime import UTC, datetime
 from threading import get_ident
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from penstock.core.program import Told
 from penstock.errors import Nondeterminism, PenstockError, Rejected
@@ -56,8 +56,7 @@ class ContinueAsNew(BaseException):
 
 
 Waited = tuple["asyncio.Future[Any] | Main | Timer", "Read | None", bool]
-"""A step that was wanted and has not ended, how its result is read, and whether it is a call that the function itself
-waits for: as most are."""
+"""A step that was wanted and has not ended, how its result is read, and whether it is a call, as most are."""
 
 
 class Update:
@@ -229,9 +228,9 @@ class Replay:
         value: Any = None
         main: Any
         waited = self._open.get(heard.key)
-        if waited is not None and waited[2] and heard.kind == "done":
-            main, read, _ = waited
-            if main.stop or main.error is not None:
+        if waited is not None and heard.kind == "done":
+            main, read, call = waited
+            if not call or type(main) is not Main or main.stop or main.error is not None:
                 return False
             try:
                 value = (read.quick if type(read) is Reading else read)(output)  # pyright: ignore
@@ -290,7 +289,7 @@ class Replay:
                     self._main.cancel()
             return
         future: Any
-        future, read, _ = waited
+        future, read, call = waited
         value: Any = None
         error: BaseException | None = None
         if type(future) is Timer:
@@ -311,7 +310,7 @@ class Replay:
                 if heard.id:
                     self._refuse(heard.id, str(error))
             else:
-                if heard.id or heard.key.startswith("update:"):
+                if heard.id or (not call and heard.key.startswith("update:")):
                     value = Update(self, heard.id, value)
         if type(future) is Main:
             future.value, future.error, self.loop.first = value, error, future
@@ -436,6 +435,7 @@ class Replay:
 
     def key(self, name: str) -> str:
         """`name#ordinal`."""
+        name = keyed(name)
         count = self.counts[name] = self.counts.get(name, 0) + 1
         return f"{name}#{count}"
 
@@ -457,7 +457,7 @@ class Replay:
                     return value
                 # It was begun by hand, and somebody else goes on with it.
             future: asyncio.Future[Any] = _Future(loop=self.loop)
-            self._open[key] = future, read, False
+            self._open[key] = future, read, type(step) is i.Call
             return (yield from future)
         except GeneratorExit:  # begun by hand, and ended so: nobody waits for it
             waited = self._open.pop(step.key, None)
@@ -592,6 +592,11 @@ class Replay:
         return left
 
 
+def keyed(name: str) -> str:
+    """In keys `/` leads into what is inside of another."""
+    return name.replace("/", ":")
+
+
 def here(above: int) -> Place:
     """The line of the caller, so many calls above who asks."""
     frame = _frame(above + 1)
@@ -622,17 +627,14 @@ def _shown_line(code: CodeType, line: int) -> str:
     return f"{code.co_filename}:{line} in {code.co_name}"
 
 
-class Pending(Struct, eq=False):
+class Pending(Coroutine[Any, Any, Any]):
     """Something to await, as a coroutine that knows whether anybody has awaited it."""
 
-    _program: Replay
-    _place: Place
-    _what: Any
-    """What makes it."""
-    _read: Read | None = None
-    _going: Generator[Any, Any, Any] | None = None
+    __slots__ = ("_going", "_place", "_program", "_what")
 
-    __repr__ = object.__repr__
+    def __init__(self, program: Replay, place: Place, what: Any) -> None:
+        self._program, self._place, self._what = program, place, what
+        self._going: Generator[Any, Any, Any] | None = None
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._going is not None:
@@ -662,10 +664,15 @@ def _over() -> Generator[Any, Any, Any]:
     yield
 
 
-class Step(Pending, eq=False):
+class Step(Pending):
     """A step to await, and how its result is read."""
 
-    __repr__ = object.__repr__
+    __slots__ = ("_read",)
+
+    def __init__(self, program: Replay, place: Place, step: i.Waiting, read: Read | None) -> None:
+        # All in one place, without a call of Pending's: the hot path.
+        self._program, self._place, self._what, self._read = program, place, step, read
+        self._going = None
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._going is not None:

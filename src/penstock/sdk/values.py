@@ -11,44 +11,45 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
-import orjson
+from jsonschema_rs import Draft202012Validator
 
 from penstock.errors import PenstockError
-from penstock.model.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode_payload
+from penstock.model.payload import PAYLOAD_BYTES_MAX, encode_json, locate, looked_at
 from penstock.sdk.results import exact_type
 
 _PLAIN = msgspec.json.Decoder().decode
-_NOTHING_ELSE = (
-    orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-    | orjson.OPT_APPEND_NEWLINE
-)  # fmt: skip
-_SHALLOW = 2 * DEPTH_MAX
-"""Bytes in which nothing can be nested too deeply."""
+LEVELS_QUICK = 6
+"""Containers in containers that are looked at by the schema; what has more is looked at in Python."""
 _ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
 
 
+def _harmless() -> Callable[[Any], bool]:
+    """Looks at every part of a value, as a schema that only says what is in what: anything that is not of JSON's own types,
+    and keys that are no text, are refused by whoever checks the schema."""
+    schema: dict[str, Any] = {"not": {"type": ["array", "object"]}}
+    for _ in range(LEVELS_QUICK):
+        schema = {"items": schema, "additionalProperties": schema}
+    return cast("Any", Draft202012Validator)(schema).is_valid
+
+
+_is_harmless = _harmless()
+
+
 def encode_value(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
-    """As `encode_payload` does, in a third of the time, most of which goes into looking at every part of the value. orjson
-    looks as it writes: it takes no sets and no keys but text. What it takes all the same, or writes in another way, goes
-    the long way: what is no number (for `null`), what is nested too deeply, large floats (`1e+17`)."""
+    """As `encode_payload` does, in half the time: most goes into looking at every part of the value, which is done by a
+    compiled schema here. What is no number passes it, and is `null` then; that is looked at in Python, as all is that does
+    not pass."""
     try:
-        # What it gives takes 4 KiB however short it is: without its last byte it is copied.
-        encoded = orjson.dumps(value, None, _NOTHING_ELSE)[:-1]
-    except Exception:
-        return encode_payload(value, limit=limit)
-    size = len(encoded)
-    if (
-        size <= limit
-        and encoded.rfind(b"null") < 0  # three times as quick as `in`
-        and encoded.find(b"+") < 0
-        and (size <= _SHALLOW or _shallow(encoded))
-    ):
-        return encoded
-    return encode_payload(value, limit=limit)
-
-
-def _shallow(encoded: bytes) -> bool:
-    return encoded.count(b"[") + encoded.count(b"{") <= DEPTH_MAX
+        encoded = encode_json(value)
+    except Exception as error:
+        locate(value, error)
+    if encoded.rfind(b"null") < 0 and len(encoded) <= limit:  # three times as quick as `in`
+        try:
+            if _is_harmless(value):
+                return encoded
+        except Exception:  # of a type that JSON has not
+            pass
+    return looked_at(value, encoded, limit)
 
 
 class Unreadable(PenstockError):
