@@ -14,12 +14,15 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from penstock.core import links
+from penstock.core.flow import Flow
 from penstock.core.keys import static
-from penstock.core.plan import Plan
+from penstock.core.plan import Node, Plan
 from penstock.dsl.load import Loaded, load_document
 from penstock.model import events as e
+from penstock.model.run import Scope, TaskState
 from penstock.verify.behaviour import Behaviour, cases_of, check_behaviour
-from penstock.verify.driving import Driver
+from penstock.verify.driving import Driver, has_run
 from penstock.verify.fragments import Exploration
 from penstock.verify.rehearsal import rehearse
 from penstock.verify.scenario import Scenario
@@ -311,6 +314,49 @@ def test_in_fragments_the_same_is_found_as_in_the_whole() -> None:
 
     law()
     print(f"\n{dict(parts)}")
+
+
+def begun(plan: Plan, inputs: Sequence[Any], chance: Callable[..., Chance] = Chance) -> set[str]:
+    """Tasks that begin in some run, be it only to be given up in the same turn."""
+    found: set[str] = set()
+
+    class Noting(Flow):
+        __slots__ = ()
+
+        def fire(self, path: str, scope: Scope, node: Node, state: TaskState) -> None:  # type: ignore[override]
+            links.fire(self, path, scope, node, state)
+            if self.plan is plan and has_run(state):
+                found.add(static(self.key(path, node.id)))
+
+    for seed, input in enumerate(inputs):
+        world = World(plan, CHILD_PLAN, kind=Noting)
+        world.start("flow", input)
+        chance(world, seed * 7919 + 1, odds=ODDS).play()
+    return found
+
+
+def test_what_is_held_impossible_never_begins() -> None:
+    """Also in a run that fails in that very step, of which no event tells."""
+
+    @LAW
+    @given(st.booleans().flatmap(lambda shared: graphs(shared=shared)), st.integers(0, 10**6))
+    def sensible(document: dict[str, Any], seed: int) -> None:
+        holds(document, fields(document, seed))
+
+    @LAW
+    @given(documents())
+    def wild(document: dict[str, Any]) -> None:
+        holds(document, [{"n": n, "items": [1, 2][: n % 3]} for n in range(RUNS)])
+
+    def holds(document: dict[str, Any], inputs: Sequence[Any]) -> None:
+        made = loaded(document)
+        if made is not None:
+            seen = begun(Plan(made.definition), inputs)
+            for whole in (False, True):
+                assert seen <= explored(made, whole=whole)[1], whole
+
+    sensible()
+    wild()
 
 
 def test_wild_definitions_in_fragments_lose_nothing() -> None:

@@ -57,7 +57,7 @@ class Case:
 
     def __init__(self, world: World, id: str, plan: Plan) -> None:
         self.world, self.id = world, id
-        self.flow = Flow(Run(id=id), plan)
+        self.flow = world.kind(Run(id=id), plan)
         self.stored: list[bytes] = []
         self.events: list[e.Event] = []
         self.todo: dict[tuple[Any, ...], f.Effect] = {}
@@ -202,7 +202,7 @@ class Case:
 
     def replayed(self, upto: int | None = None) -> Flow:
         """The run as its stored events say."""
-        flow = Flow(Run(id=self.id), self.plan)
+        flow = self.world.kind(Run(id=self.id), self.plan)
         for payload in self.stored[:upto]:
             evolve(flow, decode_event(payload))
         flow.effects = []
@@ -424,7 +424,14 @@ class Case:
 class World:
     """Definitions, runs, time."""
 
-    def __init__(self, *definitions: str | Mapping[str, Any] | Plan, at: float = NOON) -> None:
+    def __init__(
+        self,
+        *definitions: str | Mapping[str, Any] | Plan,
+        at: float = NOON,
+        kind: type[Flow] = Flow,
+    ) -> None:
+        self.kind = kind
+        """Of the flow of each run."""
         self.plans: dict[str, Plan] = {}
         for each in definitions:
             plan = each if isinstance(each, Plan) else plan_of(each)

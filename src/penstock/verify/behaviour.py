@@ -127,7 +127,7 @@ class Behaviour:
 
     def _budget(self) -> None:
         for fragment in self.exploration.fragments:
-            if fragment.explored.over:
+            if fragment.explored.over and not fragment.explored.aside:
                 self.sound = False
                 message = f"{fragment.name} has more states than were looked at ({fragment.explored.states})"
                 path = place(fragment.scope, fragment.id or fragment.scope.entry.id)

@@ -166,8 +166,12 @@ class Driver:
                 else:
                     self._task(fragment.scope, move.verb, move.id, went, route)
             for id, way in move.ways:
-                if id != move.id and way.failed:  # as soon as it began
+                if id == move.id:
+                    continue
+                if way.failed:  # as soon as it began
                     route.acts.append(("fail", _path(fragment.scope, id)))
+                elif fragment.scope.nodes[id].body is None:
+                    route.acts.append(("complete", _path(fragment.scope, id)))
             route.asks += move.asks
 
     def _through(self, fragment: Fragment, way: Way, route: Route) -> None:

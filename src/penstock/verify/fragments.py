@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from penstock.core.plan import EXIT, INTERNAL, Edge, Guard, Node, Out, Plan, ScopePlan
 from penstock.model.definition import Task
 from penstock.verify.cases import Cases
-from penstock.verify.instants import choices, racy, rounds
+from penstock.verify.instants import INSTANT, choices, racy, rounds
 from penstock.verify.models import (
     Model,
+    Move,
+    Trail,
     Way,
     asks_at_begin,
     loose_ends,
@@ -44,39 +46,74 @@ class Exploration:
         self.plan, self.cases = plan, cases
         self.left, self.each, self.whole = states, each, whole
         self.scopes: dict[str, Fragment] = {}
+        self.sudden: frozenset[str] = frozenset()
         self.loose = loose_ends(plan)
         self.contended = bool(suspects(plan))
         """A mutex may fail because of another."""
         for scope in reversed(_outer_first(plan.root)):
-            loose = self.loose.get(scope.path, {})
-            top = decompose(scope, loose) if not whole else Fragment(scope, frozenset(scope.nodes))
-            self.scopes[scope.path] = top
-            for fragment in top.every():
-                self._explore(fragment)
+            self.scopes[scope.path] = self._scope(scope)
 
     @property
     def fragments(self) -> Iterator[Fragment]:
         for top in self.scopes.values():
             yield from top.every()
 
-    def _explore(self, fragment: Fragment) -> None:
-        model = self._model(fragment)
+    def _scope(self, scope: ScopePlan) -> Fragment:
+        left = self.left
+        top = self._taken_apart(scope, racing=racy(scope))
+        known: set[str] = set()
+        while new := {id for part in top.every() for id in part.explored.sudden} - known:
+            # It fails beside what else is open and begins in that step: what comes first makes a difference.
+            known |= new
+            spent, self.left, self.sudden = self.left, left, frozenset(known)
+            again = self._taken_apart(scope, racing=True)
+            self.sudden = frozenset()
+            if any(part.explored.over for part in again.every()):
+                self.left = min(self.left, spent)
+                # Faults that were seen are faults still, but not all is seen.
+                for part in top.every():
+                    part.explored.aside = part is not top and not part.explored.over
+                    _give_in(part)
+                break
+            top = again
+        return top
+
+    def _taken_apart(self, scope: ScopePlan, *, racing: bool) -> Fragment:
+        top = Fragment(scope, frozenset(scope.nodes))
+        if not self.whole:
+            top = decompose(scope, self.loose.get(scope.path, {}), racing=racing)
+        for fragment in list(top.every()):
+            self._explore(fragment, racing=racing)
+            if racing:
+                self._settle(fragment)
+        return top
+
+    def _settle(self, fragment: Fragment) -> None:
+        """What is over in the step in which it begins, by a failure in it or beside it, can't stand as one task: how far
+        it comes is a matter of rounds."""
+        while gone := _cut_short(fragment):
+            self.left += fragment.explored.states
+            for part in gone:
+                part.dissolve()
+            self._explore(fragment, racing=True)
+        if fragment.explored.at_once and fragment.around is not None:
+            fragment.dissolve()
+
+    def _explore(self, fragment: Fragment, *, racing: bool) -> None:
+        model = self._model(fragment, racing=racing)
         size = len(model.scope.nodes) + sum(len(n.outs) for n in model.scope.nodes.values())
         most = min(self.each, self.left, WORK_MAX // size)
         fragment.explored = explore(model, self.cases, most)
         self.left = max(0, self.left - fragment.explored.states)
         if fragment.explored.over:
-            every = _any_way(fragment)
-            for way in every:
-                fragment.explored.ways.setdefault(way, next(iter(fragment.explored.fired.values())))
+            _give_in(fragment)
 
-    def _model(self, fragment: Fragment) -> Model:
+    def _model(self, fragment: Fragment, *, racing: bool) -> Model:
         scope = fragment.scope
         hidden = {id for part in fragment.inner for id in part.nodes}
         made = ScopePlan("", "run", None, "")
         kind = "pass" if scope.kind == "natural" else "scope"
         model = Model(_bare(self.plan), made, "fragment" if fragment.entry is not None else kind)
-        racing = racy(scope)
         for id in fragment.nodes - hidden:
             self._add(model, scope.nodes[id], racing)
         for part in fragment.inner:
@@ -88,7 +125,7 @@ class Exploration:
             model.leaver = next(
                 id
                 for id, node in made.nodes.items()
-                if any(out.edge is fragment.exit for out in node.outs)
+                if any(_same(out, fragment.exit) for out in node.outs)
             )
             made.entry = _start(fragment.entry)
             made.nodes[fragment.exit.target] = _end(fragment.exit)
@@ -97,6 +134,7 @@ class Exploration:
         model.plan.root = made
         joins = any(node.join == "n" for node in scope.nodes.values())
         model.steady = not joins
+        model.sudden = self.sudden & made.nodes.keys()
         loose = self.loose.get(scope.path, {})
         model.loose = {id: owners for id, owners in loose.items() if id in made.nodes}
         _prepare(model, scope)
@@ -194,6 +232,23 @@ def _written(node: Node) -> frozenset[str]:
     return frozenset(names)
 
 
+def _cut_short(fragment: Fragment) -> list[Fragment]:
+    """Parts of it that are never open when a step is over, though they begin."""
+    found = fragment.explored
+    if found.over:
+        return []
+    return [part for part in fragment.inner if part.id in found.fired.keys() - found.lasting]
+
+
+def _give_in(fragment: Fragment) -> None:
+    """Not all of it was seen: it may end in any way."""
+    explored = fragment.explored
+    explored.over = True
+    trail = next(iter(explored.fired.values()), Trail(None, Move("start")))
+    for way in _any_way(fragment):
+        explored.ways.setdefault(way, trail)
+
+
 def _any_way(fragment: Fragment) -> list[Way]:
     """Of a fragment that is not known: anything."""
     if fragment.exit is not None:
@@ -226,6 +281,11 @@ def _start(entry: Edge) -> Node:
     bare.guard, bare.on = None, "success"
     made.outs = [Out(bare, INTERNAL, entry.target)]
     return made
+
+
+def _same(out: Out, exit: Edge) -> bool:
+    """It is that link, or (of a fragment that ends where the one around it does) stands for it."""
+    return out.edge.index == exit.index and out.target == exit.target
 
 
 def _end(exit: Edge) -> Node:
@@ -262,7 +322,9 @@ def _prepare(model: Model, scope: ScopePlan) -> None:
             cancellable |= targets
     model.cancellable = frozenset(cancellable | model.loose.keys())
     owners = {id for each in model.loose.values() for id in each}
-    model.triggers = frozenset(_triggers(nodes, cancelling) | owners | _looking(model))
+    model.triggers = frozenset(
+        _triggers(nodes, cancelling) | owners | _looking(model) | _hurting(model)
+    )
     order: dict[str, int] = {}
     todo = [model.scope.entry.id]
     if model.scope.entry.id not in nodes:
@@ -279,6 +341,33 @@ def _guards_of_gateway(node: Node) -> list[Guard]:
     if node.gateway is None:
         return []
     return [out.edge.guard for out in node.outs if out.edge.guard is not None]
+
+
+def _hurting(model: Model) -> set[str]:
+    """Tasks whose end may at once lead to one by which the scope fails: by a link to it, by one that may be dead, or by way
+    of what is over as it begins."""
+    nodes = model.scope.nodes
+    before = _triggers(nodes, set(model.sudden)) | model.sudden
+    found = set(model.sudden)
+    for id in before:
+        outs = nodes[id].outs
+        dead = any(out.edge.on != "success" or out.edge.guard is not None for out in outs)
+        dead = dead or id in model.ways or id in model.cancellable
+        if dead or any(out.target in before and _passes(model, out.target) for out in outs):
+            found.add(id)
+    for node in nodes.values():
+        if node.gateway == "event":  # the end of one is the end of the others
+            targets = {out.target for out in node.outs}
+            found |= targets if targets & before else set[str]()
+    return found
+
+
+def _passes(model: Model, id: str) -> bool:
+    """It may be gone on from in the step in which it begins; one by which the scope fails ends there."""
+    node = model.scope.nodes.get(id)
+    if node is None or id in model.sudden or id in model.instant:
+        return True
+    return node.type in INSTANT or bool(node.conditions)
 
 
 def _looking(model: Model) -> set[str]:

@@ -1,13 +1,15 @@
 """Instants: what may be over in the very step in which it begins, and so comes before or after what else is.
 
-Which of two tasks comes first in one step makes a difference only where one of them cancels what is open: a scope with
-such a task is `racy`. Links are decided in rounds, each a link further than the last; a fragment that stands as one task
-must not bring a dead path round that race by being shorter.
+Which of two tasks comes first in one step makes a difference only where what is open is then cancelled: by a task, in a
+scope that is `racy`, or because the scope fails in that step, by a join that starves or a gateway without a branch. What
+was over before that has led on, what was not is given up. Links are decided in rounds, each a link further than the
+last; a fragment that stands as one task must not bring a path round that race by being shorter.
 """
 
 from __future__ import annotations
 
 from penstock.core.plan import INTERNAL, Edge, Node, ScopePlan
+from penstock.expr.tree import ListLiteral, Literal
 
 INSTANT = frozenset({"start", "end", "gateway", "transform", "publish", "cancel"})
 """Types that are over as soon as they fire."""
@@ -25,28 +27,56 @@ def racy(scope: ScopePlan) -> bool:
 
 
 def hasty(node: Node) -> bool:
-    """It may be gone on from as soon as it fires, though its kind takes time."""
+    """It may be gone on from as soon as it fires, though its kind may take time."""
+    if node.type in INSTANT or node.conditions:
+        return True
+    return _prompt(node) or (_handled(node) and _stumbles(node))
+
+
+def _prompt(node: Node) -> bool:
+    """It may complete as it fires, though its kind takes time."""
     match node.type:
         case "signal":
             return not node.config.get("transient")  # it may have come before
         case "map":
-            items = node.formulas["items"].expression
-            return bool(items.reads) or items.text.replace(" ", "") == "[]"
+            items = node.formulas["items"].expression.tree
+            return not isinstance(items, ListLiteral) or all(each.optional for each in items.items)
         case "loop":
             return "while" in node.formulas
         case _:
-            return node.type in INSTANT or bool(node.conditions)
+            return False
+
+
+def _stumbles(node: Node) -> bool:
+    """It may fail as it fires: by an expression, or by what it finds there."""
+    match node.type:
+        case "map":
+            items = node.formulas["items"].expression.tree
+            if not isinstance(items, ListLiteral):
+                return True
+            given = [each for each in items.items if isinstance(each.value, Literal)]
+            return len(given) < max(len(items.items), node.config.get("n", 0))
+        case "loop":
+            return _prompt(node)
+        case "activity" | "signal" | "timer" | "event" | "form":
+            return bool(node.inputs) or not all(each.constant for each in node.values.values())
+        case _:
+            return True
+
+
+def _handled(node: Node) -> bool:
+    return any(out.edge.on != "success" for out in node.outs)
 
 
 def choices(node: Node, *, racing: bool, silent: bool) -> tuple[str, ...]:
     """What may come of it as it fires; empty: it waits, as its kind does."""
-    handled = any(out.edge.on != "success" for out in node.outs)
+    handled = _handled(node)
     if node.type in ("transform", "publish") and handled:
         return (COMPLETE,) if silent else (COMPLETE, FAIL)
-    if racing and node.type in ("signal", "map", "loop") and hasty(node):
-        fails = handled and node.type != "signal" and bool(node.formulas)
-        return (WAIT, COMPLETE, FAIL) if fails else (WAIT, COMPLETE)
-    return ()
+    if not racing or node.type in INSTANT:
+        return ()
+    soon = [COMPLETE] * _prompt(node) + [FAIL] * (handled and _stumbles(node))
+    return (WAIT, *soon) if soon else ()
 
 
 def rushes(scope: ScopePlan, nodes: frozenset[str], entry: Edge, exit: Edge) -> bool:

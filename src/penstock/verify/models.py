@@ -91,6 +91,8 @@ class Model:
     """Tasks that can only fail."""
     steady: bool = True
     """What a task around has given does not change any more while this runs."""
+    sudden: frozenset[str] = frozenset()
+    """Tasks by which the scope may fail in a step that is about another: all that is open is cancelled then."""
     loose: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Tasks that may be cancelled from another scope, while one of these is open (none given: any time)."""
     cancellable: frozenset[str] = frozenset()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.plan import INTERNAL, Edge, Node, ScopePlan
 from penstock.verify.certain import dominators
-from penstock.verify.instants import racy, rescuable, rushes
+from penstock.verify.instants import rescuable, rushes
 from penstock.verify.space import Explored
 
 CHUNK = 16
@@ -53,9 +53,19 @@ class Fragment:
             yield from fragment.every()
         yield self
 
+    def dissolve(self) -> None:
+        """Its tasks, and the fragments inside it, are those of the one around it."""
+        around = self.around
+        assert around is not None
+        around.inner = [part for part in around.inner if part is not self] + self.inner
+        for fragment in self.inner:
+            fragment.around = around
 
-def decompose(scope: ScopePlan, loose: dict[str, set[str]] | None = None) -> Fragment:
-    """The scope as fragments within fragments."""
+
+def decompose(
+    scope: ScopePlan, loose: dict[str, set[str]] | None = None, *, racing: bool = False
+) -> Fragment:
+    """The scope as fragments within fragments; `racing`: what comes first in one step makes a difference."""
     top = Fragment(scope, frozenset(scope.nodes))
     edges = {
         o.edge.index: o.edge for n in scope.nodes.values() for o in n.outs if o.role == INTERNAL
@@ -66,7 +76,7 @@ def decompose(scope: ScopePlan, loose: dict[str, set[str]] | None = None) -> Fra
     for arc, label in zip(arcs, _labels(arcs, order), strict=True):
         groups.setdefault(label, []).append(arc)
     found: list[Fragment] = []
-    racing, rescued = racy(scope), rescuable(scope)
+    rescued = rescuable(scope)
     for group in groups.values():
         inside = [arc for arc in group if arc[2] != _END]
         if len(inside) < 2:

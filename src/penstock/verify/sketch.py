@@ -28,7 +28,7 @@ from penstock.model.run import (
     TaskState,
 )
 from penstock.verify.cases import Cases, Outcome
-from penstock.verify.instants import COMPLETE, FAIL
+from penstock.verify.instants import COMPLETE, FAIL, WAIT
 from penstock.verify.models import Facts, Model, Way
 
 CANCEL = Failure(code="cancelled", message="from another scope")
@@ -144,6 +144,8 @@ class Sketch(Flow):
         choice = choices[self.pick(len(choices)) if len(choices) > 1 else 0]
         if choice == COMPLETE:
             self.shut(path, scope, state)
+            if WAIT in choices:
+                self.went.append((node.id, Way()))
             self.complete(path, scope, node, state)
         elif choice == FAIL:
             self.shut(path, scope, state)

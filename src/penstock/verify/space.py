@@ -40,15 +40,23 @@ class Explored:
     """Tasks that have begun."""
     again: dict[str, list[Trail]] = field(default_factory=dict[str, list[Trail]])
     """Other ways to where they begin."""
+    lasting: set[str] = field(default_factory=set[str])
+    """Tasks that were open when a step was over."""
     bad: dict[tuple[str, str], list[Trail]] = field(
         default_factory=dict[tuple[str, str], list[Trail]]
     )
     """By code and task."""
     failing: bool = False
     """A task was seen that may fail by itself."""
+    sudden: set[str] = field(default_factory=set[str])
+    """Tasks by which it fails in a step that is about another, and so beside what else begins in that step."""
+    at_once: bool = False
+    """One of them in its first step."""
     states: int = 0
     over: bool = False
     """The budget was used up before all was seen."""
+    aside: bool = False
+    """That of what is around it, which says so."""
 
 
 def explore(model: Model, cases: Cases, budget: int) -> Explored:
@@ -68,7 +76,7 @@ class _Search:
         self.todo: list[_State] = []
 
     def run(self) -> None:
-        self._step(_State(b"", {}, None, [], []), "start", "")
+        self._step(_State(b"", {}, None, [], [], failing=False), "start", "")
         while self.todo and self.found.states <= self.budget:
             state = self.todo.pop()
             killed = [self._step(state, *action) for action in state.first]
@@ -92,7 +100,11 @@ class _Search:
             if sketch.wide:
                 found.over = True
             assert sketch.top is not None
-            killed = killed or sketch.top.failure is not None
+            failure = sketch.top.failure
+            killed = killed or failure is not None
+            if failure is not None and not state.failing and not self._own(verb, id, failure):
+                found.sudden.add(failure.key)
+                found.at_once = found.at_once or state.trail is None
             if sketch.run.closed or sketch.run.stopping is not None:
                 killed = True
                 _ended(self.model, sketch, here, found)
@@ -104,11 +116,17 @@ class _Search:
                 scope = sketch.run.scopes[""]
                 self._early(scope, here)
                 first, rest = _order(self.model, scope)
+                found.lasting.update(first, rest)
                 left = encode_run(sketch.run)
                 actions = list(_actions(self.model, scope, first, found, here))
                 others = list(_actions(self.model, scope, rest, found, here))
-                self.todo.append(_State(left, sketch.kept(), here, actions, others))
+                failing = failure is not None
+                self.todo.append(_State(left, sketch.kept(), here, actions, others, failing))
         return killed and verb != "fail"
+
+    def _own(self, verb: str, id: str, failure: Failure) -> bool:
+        """It is the failure of the task that the step is about: nothing else has begun before it."""
+        return verb == "fail" and (id in self.model.ways or failure.key == id)
 
     def _early(self, scope: Scope, here: Trail) -> None:
         """A fragment's last link may be decided while something in it is still open: others go on from there."""
@@ -129,6 +147,7 @@ class _State:
     trail: Trail | None
     first: list[tuple[str, str]]
     rest: list[tuple[str, str]]
+    failing: bool
 
 
 def _ended(model: Model, sketch: Sketch, here: Trail, found: Explored) -> None:
@@ -195,9 +214,10 @@ def _actions(
             if ways is None
             else any(w.failed and w.taken for w in ways)
         )
-        if handled:
+        if handled or scope.failure is not None:
+            # Where a scope fails already, what goes on there goes on beside it, and meets its dead links.
             yield "fail", id
-        elif scope.failure is None and not found.failing:
+        elif not found.failing:
             # The first of those that fail by themselves; one that only an expression can make fail, if need be.
             found.failing = id in model.fallible
             if found.failing or Way(failed=True) not in found.ways:

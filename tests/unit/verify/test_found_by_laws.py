@@ -233,6 +233,134 @@ def test_what_an_always_link_leads_to_can_run(id: str, text: str) -> None:
     assert runs(text, id)
 
 
+STARVING = """\
+  choice: {type: gateway, kind: exclusive, default: small}
+  large: {type: transform, set: {size: "1"}}
+  small: {type: transform, set: {size: "2"}}
+  starved: {do: x, join: all}
+"""
+STARVING_LINKS = """\
+  - {from: split, to: choice}
+  - {from: choice, to: large, when: input.n > 3}
+  - {from: choice, to: small}
+  - {from: large, to: starved}
+  - {from: small, to: starved}
+"""
+BEFORE_IT_FAILS = {
+    "behind a list without items": ("b", "a: {type: map, items: input.xs, body: {tasks: {t: {do: x}}}}", ""),
+    "behind a list of which nothing is left": (
+        "b", 'a: {type: map, items: "[1].filter(i, i > 1)", body: {tasks: {t: {do: x}}}}', "",
+    ),
+    "behind a loop without a pass": (
+        "b", "a: {type: loop, while: input.n > iteration, body: {tasks: {t: {do: x}}}}", "",
+    ),
+    "behind a signal that has come": ("b", "a: {type: signal}", ""),
+    "behind a handled failure as it begins": ("b", "a: {do: x, inputs: {v: '${input.m}'}}", ", on: error"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["in a fragment", "in none"])
+@pytest.mark.parametrize(("id", "a", "on"), BEFORE_IT_FAILS.values(), ids=BEFORE_IT_FAILS.keys())
+def test_what_is_begun_in_the_step_in_which_its_scope_fails_can_run(
+    id: str, a: str, on: str, cut: bool
+) -> None:
+    """It was held to wait, and so to be given up before it led on: `b` was said never to run."""
+    links = STARVING_LINKS + ("" if cut else "  - {from: split, to: starved}\n")
+    text = f"tasks:\n  split: {{type: gateway, kind: parallel}}\n  {a}\n  b: {{type: publish, topic: b, payload: it}}\n"
+    text += f"{STARVING}links:\n  - {{from: split, to: a}}\n  - {{from: a, to: b{on}}}\n{links}"
+
+    assert runs(text, id)
+    assert not runs(text, "starved")
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["in a fragment", "in none"])
+@pytest.mark.parametrize("behind", [True, False], ids=["one fragment beside", "one task beside"])
+def test_what_waits_beside_a_failure_in_the_same_step_leads_nowhere(
+    behind: bool, cut: bool
+) -> None:
+    """A fragment that fails as it begins was held to wait, and one beside it to go on."""
+    links = STARVING_LINKS + ("" if cut else "  - {from: split, to: starved}\n")
+    text = f"tasks:\n  split: {{type: gateway, kind: parallel}}\n  a: {{do: x}}\n  b: {{do: x}}\n{STARVING}"
+    text += f"  last: {{do: x, join: any}}\nlinks:\n  - {{from: split, to: a}}\n  - {{from: a, to: b}}\n{links}"
+    text += "  - {from: b, to: last}\n  - {from: starved, to: last}\n"
+    text += "  - {from: a, to: b, on: error}\n" if behind else ""
+
+    assert runs(text, "a")
+    assert not runs(text, "b")
+    assert not runs(text, "last")
+
+
+def test_what_runs_before_two_others_starve_a_join_together_can_run() -> None:
+    """`quick` was taken first, as it cancels nobody: then the failure of `risky` starved `both` before `handler` began."""
+    text = """\
+tasks:
+  slow: {do: x}
+  quick: {do: x}
+  risky: {do: x}
+  handler: {do: x}
+  both: {do: x, join: all}
+  stop: {type: cancel, tasks: [slow], join: all}
+links:
+  - {from: risky, to: handler, on: error}
+  - {from: quick, to: both}
+  - {from: risky, to: both}
+  - {from: slow, to: stop}
+  - {from: handler, to: stop}
+"""
+    assert runs(text, "stop")
+
+
+def test_what_goes_on_in_a_failing_scope_meets_the_failures_of_others_there() -> None:
+    """`second` fails, unhandled, where all has failed already: so `both` starves, and that is handled."""
+    text = """\
+tasks:
+  first: {do: x}
+  other: {do: x}
+  second: {do: x}
+  third: {do: x}
+  both: {type: cancel, tasks: [], join: {n: 2, cancel: true}}
+  handler: {do: x}
+links:
+  - {from: first, to: other, on: always}
+  - {from: first, to: second, on: always}
+  - {from: second, to: third}
+  - {from: other, to: both}
+  - {from: third, to: both}
+  - {from: both, to: handler, on: error}
+"""
+    assert runs(text, "handler")
+
+
+def test_a_failure_in_a_step_of_which_too_much_may_come_leaves_the_rest_open() -> None:
+    tasks = "".join(f"  s{n}: {{type: signal}}\n  t{n}: {{do: x}}\n" for n in range(14))
+    links = "".join(
+        f"  - {{from: split, to: s{n}}}\n  - {{from: s{n}, to: t{n}}}\n" for n in range(14)
+    )
+    text = f"tasks:\n  split: {{type: gateway, kind: parallel}}\n{tasks}{STARVING}links:\n{links}{STARVING_LINKS}"
+
+    assert said(text) >= {("join-starved", "error"), ("too-many-states", "warning")}
+    assert ("never-runs", "error") not in said(text)
+    assert runs(text, "t0")
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["a task cancels another", "a join starves"])
+def test_a_fragment_may_end_where_the_one_around_it_does(stops: bool) -> None:
+    """Where a dead path through it takes several rounds, it was not found which task leaves the one around it."""
+    rows = "".join(
+        f"  - {{from: t{n}, to: a{n}}}\n  - {{from: t{n}, to: b{n}}}\n"
+        f"  - {{from: a{n}, to: j{n}}}\n  - {{from: b{n}, to: j{n}}}\n  - {{from: j{n}, to: t{n + 1}}}\n"
+        for n in range(40)
+    )
+    names = [f"{letter}{n}" for n in range(40) for letter in "tabj"]
+    tasks = "".join(f"  {name}: {{do: x}}\n" for name in [*names, "t40"])
+    text = f"tasks:\n{tasks}  split: {{type: gateway, kind: parallel}}\n"
+    text += "  a: {do: x}\n  stop: {type: cancel, tasks: [a]}\n" if stops else STARVING
+    text += f"links:\n{rows}  - {{from: t40, to: split}}\n"
+    text += "  - {from: split, to: a}\n  - {from: split, to: stop}\n" if stops else STARVING_LINKS
+
+    assert runs(text, "t40")
+
+
 def test_to_cancel_a_gateway_gives_up_nothing() -> None:
     """It is over as soon as it begins; what it leads to was taken for given up with it."""
     text = """\
