@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
-from jsonschema_rs import Draft202012Validator
 
 from penstock.errors import PenstockError
 from penstock.model.payload import PAYLOAD_BYTES_MAX, encode_json, locate, looked_at
@@ -23,16 +22,20 @@ LEVELS_QUICK = 6
 _ANYTHING: tuple[Any, ...] = (Any, object, inspect.Parameter.empty)
 
 
-def _harmless() -> Callable[[Any], bool]:
+def _harmless(value: Any) -> bool:
     """Looks at every part of a value, as a schema that only says what is in what: anything that is not of JSON's own types,
     and keys that are no text, are refused by whoever checks the schema."""
+    global _is_harmless
+    from jsonschema_rs import Draft202012Validator  # late: `penstock --help` comes by here, too
+
     schema: dict[str, Any] = {"not": {"type": ["array", "object"]}}
     for _ in range(LEVELS_QUICK):
         schema = {"items": schema, "additionalProperties": schema}
-    return cast("Any", Draft202012Validator)(schema).is_valid
+    _is_harmless = cast("Any", Draft202012Validator)(schema).is_valid
+    return _is_harmless(value)
 
 
-_is_harmless = _harmless()
+_is_harmless: Callable[[Any], bool] = _harmless
 
 
 def encode_value(value: Any, *, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
