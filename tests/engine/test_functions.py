@@ -528,6 +528,25 @@ async def test_code_that_goes_round_and_round_does_not_stop_the_engine() -> None
     assert failed.value.failure.message.endswith("in spin")
 
 
+@workflow
+async def raising(ctx: Context) -> None:
+    loop = asyncio.get_running_loop()
+
+    def again() -> None:
+        loop.call_soon(again)
+        raise ValueError("nobody hears this")
+
+    loop.call_soon(again)
+    await ctx.signal("never")
+
+
+async def test_nor_does_a_callback_that_raises_again_and_again() -> None:
+    async with harness(workflows=[raising], guard=False) as engine:
+        with pytest.raises(RunFailed) as failed:
+            await engine.finish(await engine.start(raising))
+    assert failed.value.failure.code == "endless-turn"
+
+
 async def test_a_function_may_want_a_lot_at_one_moment() -> None:
     @workflow
     async def wide(ctx: Context) -> int:

@@ -206,7 +206,7 @@ class Loop(asyncio.AbstractEventLoop):
                 self._timers.exited(error)
                 return False
             except BaseException as error:
-                self.unheard = [*self.unheard, {"exception": error}]
+                self.default_exception_handler({"exception": error})
         return True
 
     def _go_round(self, ready: list[Any]) -> None:
@@ -316,10 +316,12 @@ class Loop(asyncio.AbstractEventLoop):
         return None
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.unheard = [*self.unheard, context]
+        if isinstance(self.unheard, list):
+            self.unheard.append(context)
+        else:
+            self.unheard = [context]
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        self.unheard = [*self.unheard, context]
+    call_exception_handler = default_exception_handler
 
     # --- what would make the function depend on the world ----------------------------------------------------
 
